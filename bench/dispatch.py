@@ -1,7 +1,7 @@
-"""Attempts that Procrastinate carries, next to bare jobs of Procrastinate; and what idle workers cost PostgreSQL.
+"""Attempts that Procrastinate dispatches, compared with bare Procrastinate jobs, and the statements of idle workers.
 
-Both sides have one worker in a process of its own, the same database server, and bodies that do nothing but say when
-they began. What bare Procrastinate does is what its documentation shows: a connector, a task, `run_worker_async`.
+Both sides have one worker process, the same database server, and bodies that only report when they started. The bare
+side does what the documentation of Procrastinate shows: a connector, a task, `run_worker_async`.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from statistics import median
 from time import monotonic
 from typing import NamedTuple
 
-from bench.dispatch_sides import BARE, OURS, bare_app, toolbox
+from bench.dispatch_workers import BARE, OURS, bare_app, toolbox
 from bench.figure import Bound, Figure
 from bench.postgres import PostgresServer
 from bench.progress import Progress
@@ -21,22 +21,22 @@ from bench.rounds import in_turns
 from raincheck import Engine, open_store
 
 BATCH = 200
-"""Tasks of a round: so many are queued at once, and the time is taken until the last has ended."""
+"""Tasks of a round that are queued at once. The time is measured until the last has ended."""
 
 SINGLE = 25
-"""Tasks of a round that are queued one after the other, each when the one before has begun."""
+"""Tasks of a round that are queued one after the other, each when the previous one has ended."""
 
 IDLE_WORKERS = 5
 IDLE_BOUND = 10.0
-"""Statements a second, of all of them together."""
+"""Statements per second of all idle workers together."""
 
 
 class Side(NamedTuple):
-    """How one side queues so many, and which of them its worker has begun, and when."""
+    """One side: how it queues tasks, when its worker starts them, and how many are unfinished."""
 
     queue: Callable[[int], Awaitable[object]]
-    began: "asyncio.Queue[float]"
-    left: Callable[[], Awaitable[int]]
+    starts: "asyncio.Queue[float]"
+    count_unfinished: Callable[[], Awaitable[int]]
     worker: asyncio.subprocess.Process
 
 
@@ -70,47 +70,47 @@ async def measure(*, rounds: int, idle_seconds: float, progress: Progress) -> li
 
 
 async def _starts(side: Side) -> float:
-    """Milliseconds from asking to the beginning, one after the other."""
+    """Return the median milliseconds from queueing a task to its start, one task after the other."""
     took: list[float] = []
     for _ in range(SINGLE):
-        asked = monotonic()
+        queued_at = monotonic()
         await side.queue(1)
-        took.append(await side.began.get() - asked)
+        took.append(await side.starts.get() - queued_at)
         await _until_done(side)
     return 1_000 * median(took)
 
 
 async def _drains(side: Side) -> float:
-    """Tasks a second that the worker gets done. It is held up while they are queued: that is measured elsewhere."""
+    """Return the tasks per second that the worker completes. It is stopped while they are queued."""
     side.worker.send_signal(signal.SIGSTOP)
     await side.queue(BATCH)
-    began = monotonic()
+    started_at = monotonic()
     side.worker.send_signal(signal.SIGCONT)
     for _ in range(BATCH):
-        await side.began.get()
+        await side.starts.get()
     await _until_done(side)
-    return BATCH / (monotonic() - began)
+    return BATCH / (monotonic() - started_at)
 
 
 async def _until_done(side: Side) -> None:
-    while await side.left():  # noqa: ASYNC110 - another process: there is nothing else to wait on
+    while await side.count_unfinished():  # noqa: ASYNC110 - another process, so this polls
         await asyncio.sleep(0.002)
 
 
 @asynccontextmanager
 async def _side(which: str, server: PostgresServer) -> AsyncGenerator[Side]:
     url = await asyncio.to_thread(server.create_database, which)
-    began: asyncio.Queue[float] = asyncio.Queue()
+    starts: asyncio.Queue[float] = asyncio.Queue()
     async with AsyncExitStack() as stack:
         if which == OURS:
             store = await stack.enter_async_context(open_store(url))
-            asking = Engine(store, toolbox(lambda: None), works=False)
+            engine = Engine(store, toolbox(lambda: None), works=False)
 
             async def queue(count: int) -> None:
                 for _ in range(count):
-                    await asking.submit("work")
+                    await engine.submit("work")
 
-            counting = "SELECT count(*) FROM raincheck.tasks WHERE finished_at IS NULL"
+            count_query = "SELECT count(*) FROM raincheck.tasks WHERE finished_at IS NULL"
         else:
             app = bare_app(url, lambda: None)
             await stack.enter_async_context(app.open_async())
@@ -120,21 +120,21 @@ async def _side(which: str, server: PostgresServer) -> AsyncGenerator[Side]:
                 for _ in range(count):
                     await app.configure_task("work").defer_async()
 
-            counting = "SELECT count(*) FROM procrastinate_jobs"
+            count_query = "SELECT count(*) FROM procrastinate_jobs"
 
-        async def left() -> int:
-            ((count,),) = await asyncio.to_thread(server.run, counting, database=which)
+        async def count_unfinished() -> int:
+            ((count,),) = await asyncio.to_thread(server.run, count_query, database=which)
             return count
 
         worker = await _start_worker(which, url)
         stack.push_async_callback(_end, worker)
-        listening = asyncio.create_task(_listen(worker, began))
+        listening = asyncio.create_task(_listen(worker, starts))
         stack.callback(listening.cancel)
-        yield Side(queue, began, left, worker)
+        yield Side(queue, starts, count_unfinished, worker)
 
 
 async def _start_worker(which: str, url: str) -> asyncio.subprocess.Process:
-    arguments = ("-m", "bench.dispatch_sides", which, url)
+    arguments = ("-m", "bench.dispatch_workers", which, url)
     worker = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdout=asyncio.subprocess.PIPE)
     assert worker.stdout is not None
     if await worker.stdout.readline() != b"ready\n":
@@ -147,10 +147,10 @@ async def _end(worker: asyncio.subprocess.Process) -> None:
     await worker.wait()
 
 
-async def _listen(worker: asyncio.subprocess.Process, began: "asyncio.Queue[float]") -> None:
+async def _listen(worker: asyncio.subprocess.Process, starts: "asyncio.Queue[float]") -> None:
     assert worker.stdout is not None
     async for line in worker.stdout:
-        began.put_nowait(float(line))
+        starts.put_nowait(float(line))
 
 
 async def _idle(server: PostgresServer, seconds: float) -> float:
@@ -158,7 +158,7 @@ async def _idle(server: PostgresServer, seconds: float) -> float:
     url = await asyncio.to_thread(server.create_database, "idle")
     workers = [await _start_worker(OURS, url) for _ in range(IDLE_WORKERS)]
     try:
-        # They have said all that is to be said at first.
+        # Skip the statements of the start.
         await asyncio.sleep(5)
         return await _count(server, seconds)
     finally:

@@ -16,7 +16,7 @@ from starlette.routing import Mount
 from bench.wire.server import always, greet
 from raincheck import Quota, Tasks
 
-# No line for each request: it costs the same everywhere, and hides the differences.
+# No log line for each request: it costs the same everywhere, and hides the differences.
 mcp = MCPServer("bench", log_level="WARNING")
 # No quota: on stdio and on a Unix socket, all callers are one owner.
 tasks = Tasks(mcp, "memory:", settings=replace(Tasks.DEFAULTS, quota=Quota()))
@@ -25,7 +25,7 @@ tasks.tool(mode="required")(always)
 
 
 def mounted() -> Starlette:
-    """An application of the user's own, with the server in it."""
+    """Return an application like a user's own, with the server mounted in it."""
     app = mcp.streamable_http_app()
 
     @asynccontextmanager

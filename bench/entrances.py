@@ -1,7 +1,7 @@
 """Each way to start a server, with the same tools on the same store, against `uvicorn.run`.
 
-The other sections run their applications in a server of the bench. This one starts what users start, so a fault in the
-sockets or the HTTP server that `raincheck serve` sets up shows here.
+The other sections run their applications in an HTTP server of the bench. This one starts servers as users do, so it
+shows problems in the sockets or the HTTP server that `raincheck serve` sets up.
 """
 
 import asyncio
@@ -15,13 +15,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench.figure import Bound, Figure
+from bench.processes import free_port, started, until_open
 from bench.progress import Progress
-from bench.serving import free_port, started, until_open
 from bench.wire.callers import Callers
 from bench.wire.connection import Channel, LineConnection, connected
 from bench.wire.operations import OPERATIONS
 from bench.wire.orders import Operation, Order
-from bench.wire.requests import LineRequests, Made, Requests
+from bench.wire.requests import CreatedTask, LineRequests, Requests
 
 UVICORN, MCP, HTTP, STDIO, UNIX = "uvicorn.run", "mcp.run", "serve --http", "serve --stdio", "serve --unix"
 NAMES = (UVICORN, MCP, HTTP, STDIO, UNIX)
@@ -45,14 +45,14 @@ class Entrance:
     name: str
     requests: Requests
     channels: Sequence[Channel]
-    finished: list[Made] = field(default_factory=list[Made])
+    finished: list[CreatedTask] = field(default_factory=list[CreatedTask])
     """Tasks to poll."""
 
     async def rate(self, operation: Operation, callers: int, seconds: float) -> float:
-        """How many a second, by so many callers that each send one request after the other."""
+        """Return the requests per second of this many callers, each of which sends one request after the other."""
         order = Order(self.requests.port, self.requests.generation, operation, callers, seconds, 1_000_000)
-        calling = Callers(self.requests, self.channels[:callers], self.finished)
-        return (await OPERATIONS[operation](calling, order)).rate
+        active = Callers(self.requests, self.channels[:callers], self.finished)
+        return (await OPERATIONS[operation](active, order)).rate
 
 
 async def measure(*, rounds: int, seconds: float, progress: Progress) -> list[Figure]:
@@ -64,7 +64,7 @@ async def measure(*, rounds: int, seconds: float, progress: Progress) -> list[Fi
         async with asyncio.TaskGroup() as group:
             starts = [group.create_task(stack.enter_async_context(opened(name, Path(folder)))) for name in NAMES]
         entrances = [start.result() for start in starts]
-        # This process is the client. What it holds already is not collected again in the middle of a round.
+        # This process is the client. Freeze its objects, so that they are not collected again during a round.
         gc.collect()
         gc.freeze()
         for entrance in entrances:
@@ -83,7 +83,7 @@ async def measure(*, rounds: int, seconds: float, progress: Progress) -> list[Fi
 
 
 def figures_of(name: str, callers: int, rates: Mapping[str, Sequence[float]]) -> list[Figure]:
-    """The latency that one caller sees, or the throughput of several."""
+    """Return the latency that one caller sees, or the throughput of several."""
     if callers == 1:
         figure, unit, what = f"{name} latency", "ms", f"a {name} by one caller"
         found = {entrance: [1_000 / rate for rate in rounds] for entrance, rounds in rates.items()}
@@ -108,7 +108,7 @@ async def opened(name: str, folder: Path) -> AsyncGenerator[Entrance]:
     """Start a server as users do, until the end of the context."""
     async with AsyncExitStack() as stack:
         if name == STDIO:
-            # A host starts a server for itself alone: all callers share its streams.
+            # A host starts a server only for itself: all callers share its streams.
             channels: Sequence[Channel] = [await stack.enter_async_context(_child_on_stdio())] * CALLERS
             yield Entrance(name, LineRequests(), channels)
         elif name == UNIX:

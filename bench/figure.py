@@ -1,4 +1,4 @@
-"""A figure: what was measured, next to what it is measured against, and the bound that it must keep."""
+"""A figure: what was measured, what it is compared with, and its bound."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -10,7 +10,7 @@ Side: TypeAlias = Literal["at least", "at most"]
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What a value must keep."""
+    """A limit for a value."""
 
     side: Side
     limit: float
@@ -24,18 +24,18 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One thing that was measured, in each round."""
+    """The measurements of one thing, one for each round."""
 
     name: str
     what: str
     unit: str
     measured: Sequence[float]
     against: Sequence[float] | None
-    """In the same rounds. None where it is not measured against anything, but in its unit."""
+    """The comparison, in the same rounds. None if the figure is an absolute value in its unit."""
     bound: Bound | None = None
-    """Of its ratio, or else of what was measured. None where it only informs."""
+    """The bound of its ratio, or else of the measured value. None if it has no aim."""
     server: str | None = None
-    """Whose it is, where the same is measured of many."""
+    """The server that was measured, if several are."""
 
     @property
     def title(self) -> str:
@@ -43,19 +43,19 @@ class Figure:
 
     @property
     def value(self) -> float:
-        """Its ratio, or else what was measured: in the median of the rounds."""
+        """The median of the rounds: of the ratio, or else of the measured value."""
         return median(self.values)
 
     @property
     def values(self) -> list[float]:
-        """Of each round by itself, from low to high: what else the machine did in a round fell on both sides."""
+        """The value of each round, ascending. Other load on the machine in a round affects both sides of its ratio."""
         if self.against is None:
             return sorted(self.measured)
-        return sorted(one / other for one, other in zip(self.measured, self.against, strict=True))
+        return sorted(measured / against for measured, against in zip(self.measured, self.against, strict=True))
 
     @property
     def spread(self) -> tuple[float, float] | None:
-        """The lowest and the highest, if there is more than one: far apart on a machine that is busy with others."""
+        """The lowest and the highest value, if there are several. They are far apart on a busy machine."""
         return (self.values[0], self.values[-1]) if len(self.values) > 1 else None
 
     @property
@@ -64,25 +64,25 @@ class Figure:
 
     @property
     def verdict(self) -> str:
-        """Not clear, if some rounds kept the bound and others did not."""
+        """Whether the bound is met. It is not clear if some rounds met it and others did not."""
         if self.bound is None:
             return ""
         is_clear = len({self.bound.is_met_by(value) for value in self.values}) == 1
         return ("met" if self.is_met else "MISSED") + ("" if is_clear else ", not clear")
 
     def as_json(self) -> Mapping[str, object]:
-        """Itself, and what follows from it, for those who only read it."""
+        """Return the figure as JSON, with its computed values."""
         return asdict(self) | {"value": self.value, "spread": self.spread, "is_met": self.is_met}
 
     @classmethod
     def of_json(cls, content: Mapping[str, Any]) -> Self:
-        own: dict[str, Any] = {name: content[name] for name in cls.__slots__}
-        own["bound"] = None if own["bound"] is None else Bound(**own["bound"])
-        return cls(**own)
+        fields: dict[str, Any] = {name: content[name] for name in cls.__slots__}
+        fields["bound"] = None if fields["bound"] is None else Bound(**fields["bound"])
+        return cls(**fields)
 
 
 def table(figures: Sequence[Figure]) -> str:
-    """The figures, one line each, for people."""
+    """Return a text table of the figures, one line each."""
     head = ("figure", "measured", "against", "unit", "ratio", "spread", "bound", "")
     rows = [head, *(_row(figure) for figure in figures)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
@@ -111,6 +111,6 @@ def _row(figure: Figure) -> tuple[str, ...]:
 
 
 def number(value: float) -> str:
-    """A number with as many digits as matter."""
+    """Format a number with its significant digits."""
     digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
     return f"{value:,.{digits}f}" if value == 0 or abs(value) >= 0.1 else f"{value:.2g}"

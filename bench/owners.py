@@ -1,4 +1,4 @@
-"""Whose request it is, for servers that are measured: many users, as a server has that knows them."""
+"""The owner function of the measured servers, which have many users."""
 
 from starlette.requests import Request
 
@@ -7,7 +7,7 @@ from raincheck.server.sdk_compat import AnyContext
 
 
 def by_header(context: AnyContext) -> Owner | None:
-    """The user whom the header names, whoever sends it."""
+    """Return the user that the authorization header names, without authentication."""
     request = context.request
     name = request.headers.get("authorization") if isinstance(request, Request) else None
     return Owner.token("https://issuer.example", name) if name else None

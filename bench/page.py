@@ -1,4 +1,4 @@
-"""What was measured, on the page about performance: written by the command, so that nobody has to copy it."""
+"""Write the measured figures into the performance page."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,40 +28,42 @@ _SIDE_BY_SIDE = ("SQLite FULL", "PostgreSQL", "FastMCP 4, memory", "FastMCP 4, R
 
 
 def write(results: Results) -> list[Path]:
-    """Write the page anew, with its pictures, and return where that is."""
+    """Update the page and its plots, and return their paths."""
     PAGE.write_text(fill(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
     return [PAGE, *plot(results.figures, PAGE.parent, "performance")]
 
 
 def fill(page: str, results: Results) -> str:
-    """The page with these figures."""
+    """Return the page with these figures."""
     figures = results.figures
     parts = {
         "machine": lambda: f"Measured on {results.at[:10]}, on {results.machine}. {_count(results)}",
         "short": lambda: short_table(figures),
-        "aims": lambda: aims_table([one for one in figures if one.bound and (one.server or one.name == _IMPORT)]),
-        "plain": lambda: table([one for one in figures if one.name == "call x16"]),
+        "aims": lambda: aims_table(
+            [figure for figure in figures if figure.bound and (figure.server or figure.name == _IMPORT)]
+        ),
+        "plain": lambda: table([figure for figure in figures if figure.name == "call x16"]),
         **{f"callers {count}": (lambda count=count: tasks_table(figures, count)) for count in (1, 16, 64)},
-        "known": lambda: table([one for one in figures if one.name in _KNOWN]),
-        "many": lambda: table([one for one in figures if one.name in _MANY]),
-        "start": lambda: table([one for one in figures if one.name == "start"]),
-        "entrances": lambda: table([one for one in figures if one.server in entrances.NAMES]),
-        "imports": lambda: inside_table([one for one in figures if one.name.startswith(_IMPORT)]),
+        "known": lambda: table([figure for figure in figures if figure.name in _KNOWN]),
+        "many": lambda: table([figure for figure in figures if figure.name in _MANY]),
+        "start": lambda: table([figure for figure in figures if figure.name == "start"]),
+        "entrances": lambda: table([figure for figure in figures if figure.server in entrances.NAMES]),
+        "imports": lambda: inside_table([figure for figure in figures if figure.name.startswith(_IMPORT)]),
         "inside": lambda: inside_table(
-            [one for one in figures if one.server is None and not one.name.startswith(_IMPORT)]
+            [figure for figure in figures if figure.server is None and not figure.name.startswith(_IMPORT)]
         ),
     }
     return fill_parts(page, "performance", parts)
 
 
 def _count(results: Results) -> str:
-    told = f"Of {results.bounds} aims, {results.missed} are missed."
-    return f"{told} Those that are not about servers are under [Inside](#inside)."
+    summary = f"Of {results.bounds} aims, {results.missed} are missed."
+    return f"{summary} Those that are not about servers are under [Inside](#inside)."
 
 
 def short_table(figures: Sequence[Figure]) -> str:
-    """What matters most, ours beside theirs."""
-    found = {(one.name, one.server): one for one in figures}
+    """Return a table of the main figures, ours beside those of peers."""
+    found = {(figure.name, figure.server): figure for figure in figures}
     rows = [
         (what, f"`{name}`", *(_median(found.get((name, server))) for server in _SIDE_BY_SIDE))
         for name, what in _IN_SHORT.items()
@@ -70,34 +72,38 @@ def short_table(figures: Sequence[Figure]) -> str:
 
 
 def aims_table(figures: Sequence[Figure]) -> str:
-    rows = [(f"`{one.name}`", one.server or "", _bound(one), shown(one), _verdict(one)) for one in figures]
+    rows = [
+        (f"`{figure.name}`", figure.server or "", _bound(figure), shown(figure), _verdict(figure)) for figure in figures
+    ]
     return markdown(("what", "server", "aim", "measured", ""), rows)
 
 
 def inside_table(figures: Sequence[Figure]) -> str:
-    rows = [(one.what, _bound(one), shown(one), _verdict(one)) for one in figures]
+    rows = [(figure.what, _bound(figure), shown(figure), _verdict(figure)) for figure in figures]
     return markdown(("what", "aim", "measured", ""), rows)
 
 
 def tasks_table(figures: Sequence[Figure], callers: int) -> str:
-    return table([one for one in figures if one.name.endswith(f" x{callers}") and not one.name.startswith("call ")])
+    return table(
+        [figure for figure in figures if figure.name.endswith(f" x{callers}") and not figure.name.startswith("call ")]
+    )
 
 
 def table(figures: Sequence[Figure]) -> str:
-    """A row for each server, a column for each name."""
+    """Return a table with a row for each server and a column for each figure."""
     if not figures:
         return "This run did not measure it."
-    names = list(dict.fromkeys(one.name for one in figures))
-    found = {(one.server, one.name): one for one in figures}
+    names = list(dict.fromkeys(figure.name for figure in figures))
+    found = {(figure.server, figure.name): figure for figure in figures}
     rows = [
         (server or "", *(shown(found.get((server, name))) for name in names))
-        for server in dict.fromkeys(one.server for one in figures)
+        for server in dict.fromkeys(figure.server for figure in figures)
     ]
     return markdown(("server", *(f"`{name}`" for name in names)), rows)
 
 
 def shown(figure: Figure | None) -> str:
-    """A ratio, or what was measured with its unit; and between what it lay."""
+    """Format a ratio, or a measured value with its unit, with its spread."""
     if figure is None or figure.spread is None:
         return _median(figure)
     return "{} ({} to {})".format(_median(figure), *map(number, figure.spread))

@@ -1,5 +1,5 @@
-"""Pictures of what was measured: a bar for each server (ours are blue), and a red line where it should be."""
-# What matplotlib takes by keyword has no types.
+"""Plots of the figures: a bar for each server (ours are blue), and a red line at the aim."""
+# The keyword arguments of matplotlib have no types.
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ _PEERS = ("FastMCP", "mcp ", "floor")
 
 
 class Panel(NamedTuple):
-    """One picture among those of a page: which figure, and what it says."""
+    """One plot of a page: the figure and its title."""
 
     name: str
     title: str
@@ -45,14 +45,16 @@ PAGES: Mapping[str, Sequence[Panel]] = {
         Panel("get among many", "polls with many tasks, by those with 100"),
     ),
 }
-"""By the names of the files."""
+"""The plots, by the name of their file."""
 
 
 def plot(figures: Sequence[Figure], folder: Path, prefix: str) -> list[Path]:
-    """Draw all that was measured, and return where it is."""
+    """Draw the measured figures, and return the paths of the files."""
     written: list[Path] = []
     for name, panels in PAGES.items():
-        drawn = [(panel, found) for panel in panels if (found := [one for one in figures if one.name == panel.name])]
+        drawn = [
+            (panel, found) for panel in panels if (found := [figure for figure in figures if figure.name == panel.name])
+        ]
         if drawn:
             path = folder / f"{prefix}-{name}.png"
             _page(drawn, path)
@@ -64,26 +66,26 @@ def _page(drawn: Sequence[tuple[Panel, Sequence[Figure]]], path: Path) -> None:
     rows = ceil(len(drawn) / COLUMNS)
     height = 0.6 + 0.28 * max(len(found) for _, found in drawn)
     picture, axes = plt.subplots(rows, COLUMNS, figsize=(5 * COLUMNS, height * rows))
-    for where in axes.flat[len(drawn) :]:
-        where.remove()
-    for (panel, found), where in zip(drawn, axes.flat, strict=False):
-        _bars(where, panel, found)
+    for axis in axes.flat[len(drawn) :]:
+        axis.remove()
+    for (panel, found), axis in zip(drawn, axes.flat, strict=False):
+        _bars(axis, panel, found)
     picture.tight_layout()
     picture.savefig(path, dpi=110)
     plt.close(picture)
 
 
-def _bars(where: Axes, panel: Panel, found: Sequence[Figure]) -> None:
+def _bars(axis: Axes, panel: Panel, found: Sequence[Figure]) -> None:
     names = [figure.server or figure.name for figure in found]
     values = [figure.value for figure in found]
     colours = [THEIRS if name.startswith(_PEERS) else OURS for name in names]
-    bars = where.barh(names, values, color=colours)
-    where.bar_label(bars, [number(value) for value in values], padding=3, fontsize=7)
+    bars = axis.barh(names, values, color=colours)
+    axis.bar_label(bars, [number(value) for value in values], padding=3, fontsize=7)
     for bar, figure in zip(bars, found, strict=True):
         if figure.bound is not None:
-            where.vlines(figure.bound.limit, bar.get_y(), bar.get_y() + bar.get_height(), color=AIM, linewidth=2)
-    where.invert_yaxis()
-    where.set_title(panel.title, fontsize=9)
-    where.tick_params(labelsize=7)
-    where.margins(x=0.15)
-    where.spines[["top", "right"]].set_visible(False)
+            axis.vlines(figure.bound.limit, bar.get_y(), bar.get_y() + bar.get_height(), color=AIM, linewidth=2)
+    axis.invert_yaxis()
+    axis.set_title(panel.title, fontsize=9)
+    axis.tick_params(labelsize=7)
+    axis.margins(x=0.15)
+    axis.spines[["top", "right"]].set_visible(False)

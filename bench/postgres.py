@@ -1,4 +1,4 @@
-"""The PostgreSQL that tests start by themselves, for measuring with."""
+"""The PostgreSQL server of the tests, used for measurements."""
 
 from psycopg import AsyncConnection
 from tests.support.postgres.server import PostgresServer
@@ -7,6 +7,6 @@ __all__ = ["PostgresServer", "analyse"]
 
 
 async def analyse(url: str) -> None:
-    """Have a database look at what is in it, as it does by itself within a minute, so that it plans with that."""
+    """Update the statistics of the query planner, as autovacuum does within a minute."""
     async with await AsyncConnection.connect(url, autocommit=True) as connection:
         await connection.execute("ANALYZE")

@@ -1,4 +1,4 @@
-"""What is going on, on stderr: one line that changes on a terminal, a plain line for each stage elsewhere."""
+"""Show progress on stderr: one changing line on a terminal, otherwise a line for each stage."""
 
 import sys
 from time import monotonic
@@ -7,7 +7,7 @@ _CLEAR_LINE = "\r\x1b[K"
 
 
 class Progress:
-    """Says which stage is running and how far it is."""
+    """Shows which stage is running, and its progress."""
 
     def __init__(self) -> None:
         self._is_terminal = sys.stderr.isatty()
@@ -15,7 +15,7 @@ class Progress:
         self._stage = ""
 
     def stage(self, text: str) -> None:
-        """Begin a stage."""
+        """Start a stage."""
         self._stage = text
         if self._is_terminal:
             self._show(text)
@@ -23,7 +23,7 @@ class Progress:
             self._write(f"bench: {self._elapsed()} {text}\n")
 
     def tick(self, done: int, total: int) -> None:
-        """Tell how far the stage is. Elsewhere than on a terminal, nobody watches."""
+        """Show the progress of the stage, on a terminal only."""
         if self._is_terminal:
             self._show(f"{self._stage} {100 * done // total} %")
 

@@ -1,4 +1,4 @@
-"""What was measured, where and when, and where that is kept."""
+"""The results of a run, and their files."""
 
 import json
 from collections.abc import Sequence
@@ -9,15 +9,15 @@ from typing import Any, Self
 from bench.figure import Figure
 
 FOLDER = Path(__file__).parent / "results"
-"""Where every run leaves its results."""
+"""The folder of the results of every run."""
 
-KEPT = Path(__file__).parent / "performance.json"
-"""The results that the page on performance shows."""
+PUBLISHED = Path(__file__).parent / "performance.json"
+"""The results that the performance page shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Figures of one run."""
+    """The figures of one run."""
 
     at: str
     scale: str
@@ -50,5 +50,5 @@ class Results:
 
 
 def _rounded(text: str) -> float:
-    """With as many digits as say something."""
+    """Round to four significant digits."""
     return float(f"{float(text):.4g}")

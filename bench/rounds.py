@@ -1,4 +1,4 @@
-"""Measuring two things in turns, so that whatever else the machine does falls on both."""
+"""Measure two things in alternation, so that other load on the machine affects both."""
 
 import gc
 from collections.abc import Awaitable, Callable, Sequence
@@ -11,19 +11,19 @@ Measure: TypeAlias = Callable[[], Awaitable[float]]
 
 
 class Pair(NamedTuple):
-    """What each round measured, for both."""
+    """The measurements of each round, for both sides."""
 
     measured: list[float]
     against: list[float]
 
 
 async def in_turns(rounds: int, measured: Measure, against: Measure, progress: Progress) -> Pair:
-    """Run both once in each round. They take turns at going first: neither always finds what the other left behind."""
+    """Run both once in each round. They alternate in going first, so that neither always runs after the other."""
     pair = Pair([], [])
     for number in range(rounds):
         turns = [(measured, pair.measured), (against, pair.against)]
         for measure, results in turns if number % 2 else reversed(turns):
-            # What is alive now is no business of the measurement: it is collected, or set aside for good.
+            # Collect or freeze existing objects, so that the measurement does not pay for them.
             gc.collect()
             gc.freeze()
             results.append(await measure())
@@ -32,8 +32,8 @@ async def in_turns(rounds: int, measured: Measure, against: Measure, progress: P
 
 
 async def seconds_of(operations: Sequence[Callable[[], Awaitable[object]]]) -> float:
-    """How long the operations take, one after the other."""
-    begun = perf_counter()
+    """Return how long the operations take, one after the other."""
+    started_at = perf_counter()
     for operation in operations:
         await operation()
-    return perf_counter() - begun
+    return perf_counter() - started_at

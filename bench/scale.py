@@ -1,7 +1,7 @@
-"""What millions of tasks would need: `python -m bench.scale [--tasks 5M] [--polls 2000] [--measure] [--json]`.
+"""Estimate what millions of tasks need: `python -m bench.scale [--tasks 5M] [--polls 2000] [--measure] [--json]`.
 
-Nobody has such machines at hand. So what each operation costs is measured on this one, and the rest is arithmetic
-(`scale_model.py`), which says where the first wall is.
+The cost of each operation is measured on this machine. `scale_model.py` computes the rest, such as the limit that a
+growing load reaches first.
 """
 
 import argparse
@@ -22,7 +22,7 @@ FOLDER = Path(__file__).parent
 MEASURED = FOLDER / "scale_costs.json"
 PAGE = FOLDER.parent / "docs" / "reference" / "sizing.md"
 TASKS = 600
-"""How many are measured."""
+"""The number of tasks of a measurement."""
 
 LOADS = {
     "a team": Load(live=10_000, polls=20),
@@ -33,14 +33,14 @@ LOADS = {
     "many polls": Load(live=1_000_000, polls=20_000),
     "short tasks": Load(live=3_000, polls=1_000, lifetime=30, busy=5, steps=0, answers=0),
 }
-"""The examples of the page."""
+"""The examples on the page."""
 
 
 def load_costs(path: Path = MEASURED) -> Costs:
-    """The costs of a file."""
-    known: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    operations = {name: Cost(**cost) for name, cost in known.pop("operations").items()}
-    return Costs(operations=cast("dict[Operation, Cost]", operations), **known)
+    """Load costs from a file."""
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    operations = {name: Cost(**cost) for name, cost in content.pop("operations").items()}
+    return Costs(operations=cast("dict[Operation, Cost]", operations), **content)
 
 
 def save_costs(costs: Costs, path: Path = MEASURED) -> None:
@@ -48,22 +48,22 @@ def save_costs(costs: Costs, path: Path = MEASURED) -> None:
 
 
 def _rounded(value: object) -> object:
-    """To three figures: what is beyond changes with every measurement."""
+    """Round to three significant digits, since the others change with every measurement."""
     if isinstance(value, dict):
-        return {name: _rounded(one) for name, one in cast("dict[str, object]", value).items()}
+        return {name: _rounded(item) for name, item in cast("dict[str, object]", value).items()}
     return float(f"{value:.3g}") if isinstance(value, float) else value
 
 
 def amount(text: str) -> float:
-    """The number of `5M`, `200k` or `30`."""
+    """Parse a number such as `5M`, `200k` or `30`."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmM]?)", text)
     if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number: write 30, 200k or 5M")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number: write 30, 200k or 5M")
     return float(match[1]) * {"": 1, "k": 1e3, "m": 1e6}[match[2].lower()]
 
 
 def costs_table(costs: Costs) -> str:
-    """What was measured, as Markdown."""
+    """Return the costs of operations as a Markdown table."""
     rows = [
         (
             f"`{name}`",
@@ -80,7 +80,7 @@ def costs_table(costs: Costs) -> str:
 
 
 def rest_table(costs: Costs) -> str:
-    """What is not of one operation, as Markdown."""
+    """Return the other costs as a Markdown table."""
     rows = [
         ("a change that a process hears of: in that process", f"{costs.heard_process * 1e3:.2f} ms of CPU"),
         ("the same: in PostgreSQL, for each process", f"{costs.heard_database * 1e3:.3f} ms of CPU"),
@@ -98,10 +98,10 @@ def rest_table(costs: Costs) -> str:
 
 
 def loads_table(costs: Costs) -> str:
-    """What the examples need, as Markdown."""
+    """Return what the examples need as a Markdown table."""
     rows: list[Sequence[str]] = []
     for name, load in LOADS.items():
-        it = needs(costs, load, Machine())
+        need = needs(costs, load, Machine())
         wall, room = first_wall(costs, load, Machine())
         rows.append(
             (
@@ -109,13 +109,13 @@ def loads_table(costs: Costs) -> str:
                 f"{load.live:,.0f}",
                 f"{load.created:,.1f}",
                 f"{load.polls:,.0f}",
-                f"{it.servers:.0f}",
-                f"{it.workers:.0f}",
-                f"{it.cores:.1f}",
-                f"{it.commits:,.0f}",
-                f"{it.notices:,.0f}",
-                f"{it.wal / 1e6:.1f}",
-                f"{it.disk / 1e9:,.0f}",
+                f"{need.servers:.0f}",
+                f"{need.workers:.0f}",
+                f"{need.cores:.1f}",
+                f"{need.commits:,.0f}",
+                f"{need.notices:,.0f}",
+                f"{need.wal / 1e6:.1f}",
+                f"{need.disk / 1e9:,.0f}",
                 f"{wall}, at {_few(room)} times this",
             )
         )
@@ -129,7 +129,7 @@ def _few(number: float) -> str:
 
 
 def fill(page: str, costs: Costs) -> str:
-    """The page with its figures as these costs have them."""
+    """Return the page with the figures of these costs."""
     parts = {
         "machine": lambda: f"Measured on {costs.machine}.",
         "costs": lambda: costs_table(costs),
@@ -139,16 +139,16 @@ def fill(page: str, costs: Costs) -> str:
     return fill_parts(page, "scale", parts)
 
 
-def report(load: Load, it: Needs, costs: Costs, wall: str, room: float) -> str:
+def report(load: Load, need: Needs, costs: Costs, wall: str, room: float) -> str:
     rows = [
         ("new tasks a second", f"{load.created:,.1f}"),
-        ("server processes", f"{it.servers:.0f}"),
-        ("worker processes", f"{it.workers:.0f}"),
-        ("PostgreSQL cores", f"{it.cores:.1f} (at {BUSY:.0%} busy)"),
-        ("commits a second", f"{it.commits:,.0f}, of which {it.notices:,.0f} notify"),
-        ("WAL", f"{it.wal / 1e6:,.2f} MB/s"),
-        ("tables and indexes", f"{it.disk / 1e9:,.1f} GB"),
-        *((f"used: {wall}", f"{used:.0%}") for wall, used in it.used.items()),
+        ("server processes", f"{need.servers:.0f}"),
+        ("worker processes", f"{need.workers:.0f}"),
+        ("PostgreSQL cores", f"{need.cores:.1f} (at {BUSY:.0%} busy)"),
+        ("commits a second", f"{need.commits:,.0f}, of which {need.notices:,.0f} notify"),
+        ("WAL", f"{need.wal / 1e6:,.2f} MB/s"),
+        ("tables and indexes", f"{need.disk / 1e9:,.1f} GB"),
+        *((f"used: {wall}", f"{used:.0%}") for wall, used in need.used.items()),
         ("first wall", f"{wall}, at {_few(room)} times this load"),
     ]
     width = max(len(name) for name, _ in rows)
@@ -157,7 +157,7 @@ def report(load: Load, it: Needs, costs: Costs, wall: str, room: float) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.scale", description="Say what so many tasks need.")
+    parser = argparse.ArgumentParser(prog="python -m bench.scale", description="Estimate what a load needs.")
     parser.add_argument("--tasks", type=amount, default=1e6, metavar="N", help="live tasks: 200k, 5M")
     parser.add_argument("--polls", type=amount, default=2e3, metavar="N", help="polls a second")
     for group, prefix in ((Load, ""), (Machine, "pg-")):
@@ -166,32 +166,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 parser.add_argument(
                     f"--{prefix}{field.name}", type=amount, metavar="N", help=f"default: {field.default}"
                 )
-    parser.add_argument("--measure", action="store_true", help="measure the costs here first: about two minutes")
-    parser.add_argument("--measured", type=int, default=TASKS, metavar="N", help="with so many tasks")
-    parser.add_argument("--save", action="store_true", help="keep what was measured as the costs to go by")
-    parser.add_argument("--write", action="store_true", help="write the figures into the page on sizing")
+    parser.add_argument("--measure", action="store_true", help="measure the costs on this machine first (two minutes)")
+    parser.add_argument("--measured", type=int, default=TASKS, metavar="N", help="number of tasks to measure with")
+    parser.add_argument("--save", action="store_true", help="store the measured costs for later runs")
+    parser.add_argument("--write", action="store_true", help="update the sizing page")
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = vars(parser.parse_args(arguments))
     costs = _measured(options["measured"]) if options["measure"] else load_costs()
     if options["save"]:
         save_costs(costs)
-        # As they were kept, so that the page says what it would say tomorrow.
+        # Loaded again, so that the page has the rounded figures of the file.
         costs = load_costs()
     if options["write"]:
         PAGE.write_text(fill(PAGE.read_text(encoding="utf-8"), costs), encoding="utf-8")
-    load = replace(Load(options["tasks"], options["polls"]), **_given(options, Load, ""))
-    machine = replace(Machine(), **_given(options, Machine, "pg_"))
-    it = needs(costs, load, machine)
+    load = replace(Load(options["tasks"], options["polls"]), **_options_for(options, Load, ""))
+    machine = replace(Machine(), **_options_for(options, Machine, "pg_"))
+    need = needs(costs, load, machine)
     wall, room = first_wall(costs, load, machine)
     if options["json"]:
-        content = {"load": asdict(load), "needs": asdict(it), "first_wall": wall, "room": room, "costs": asdict(costs)}
+        content = {
+            "load": asdict(load),
+            "needs": asdict(need),
+            "first_wall": wall,
+            "room": room,
+            "costs": asdict(costs),
+        }
         print(json.dumps(content, indent=2))
     else:
-        print(report(load, it, costs, wall, room))
+        print(report(load, need, costs, wall, room))
     return 0
 
 
-def _given(options: dict[str, Any], group: type, prefix: str) -> dict[str, Any]:
+def _options_for(options: dict[str, Any], group: type, prefix: str) -> dict[str, Any]:
     return {
         field.name: options[f"{prefix}{field.name}"]
         for field in fields(group)
@@ -200,8 +206,8 @@ def _given(options: dict[str, Any], group: type, prefix: str) -> dict[str, Any]:
 
 
 def _measured(count: int) -> Costs:
-    # Only where it is asked for: the rest needs no PostgreSQL.
-    from bench.scale_rounds import measure
+    # Imported here, since only this needs PostgreSQL.
+    from bench.scale_measurement import measure
 
     progress = Progress()
     costs = asyncio.run(measure(count, progress))

@@ -1,4 +1,4 @@
-"""What a load needs, from what each operation costs: arithmetic alone, so that it can be checked by hand."""
+"""Compute what a load needs from the cost of each operation. Pure arithmetic, which can be checked by hand."""
 
 from dataclasses import dataclass, replace
 from math import ceil, inf
@@ -8,96 +8,96 @@ Operation: TypeAlias = Literal["create", "poll", "run", "step", "answer", "cance
 Wall: TypeAlias = Literal["notices", "hearing", "database CPU", "disk", "vacuum", "connections"]
 
 SERVED: tuple[Operation, ...] = ("create", "poll", "answer", "cancel", "prune")
-"""What servers do. The rest is done by workers."""
+"""The operations of servers. Workers do the others."""
 
 SERVER_CONNECTIONS = 10
-"""Of a process: a pool of up to 8, one that listens, one for heartbeats."""
+"""Connections of a process: a pool of up to 8, one that listens, one for heartbeats."""
 
 WORKER_CONNECTIONS = 15
-"""A worker has a pool of up to 4 besides, and one more that listens."""
+"""A worker also has a pool of up to 4, and one more connection that listens."""
 
 HEARD_BY = 3
-"""How many listened while the costs were measured: what it takes to tell those is part of them."""
+"""The number of listeners during the measurement. The measured costs include their notifications."""
 
 HEARTBEAT = 5.0
 """Seconds between two extensions of a lease."""
 
 BLOAT = 1.5
-"""How much larger tables are than their rows, as long as vacuum keeps up."""
+"""The size of tables relative to their rows, while vacuum keeps up."""
 
 VACUUM_AT = 0.05
-"""The part of `tasks` that has to be dead for a vacuum to begin. The schema says so."""
+"""The fraction of dead rows in `tasks` that starts a vacuum, as the schema sets it."""
 
 BUSY = 0.6
-"""The part of its time that a core may be at work without making others wait."""
+"""The highest utilization of a core at which requests do not queue."""
 
 FILLED = 0.8
-"""The part of a worker's places that may be taken, likewise."""
+"""The highest utilization of a worker's slots, likewise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one operation takes. CPU in seconds."""
+    """The cost of one operation. CPU in seconds."""
 
     database: float
     process: float
     commits: float
     """Transactions that write."""
     notices: float
-    """Those that tell others."""
+    """Transactions that notify other processes."""
     wal: float
     """Bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What was measured."""
+    """The measured costs."""
 
     machine: str
     operations: dict[Operation, Cost]
     heard_process: float
-    """CPU seconds of a process for each change that it hears of, made by others."""
+    """CPU seconds of a process for each notification of a change by another process."""
     heard_database: float
-    """CPU seconds of PostgreSQL for each change and each process that hears of it."""
+    """CPU seconds of PostgreSQL for each change and each process that is notified of it."""
     idle_process: float
-    """CPU seconds in a second, of a process without work."""
+    """CPU seconds per second of an idle process."""
     idle_database: float
-    """Likewise of PostgreSQL, for each process."""
+    """CPU seconds per second of PostgreSQL for each idle process."""
     live_bytes: float
     kept_bytes: float
-    """Of tables and indexes, for a task that lives, and for one that has ended."""
+    """Bytes in tables and indexes, of a live task and of an ended one."""
     vacuumed_bytes: float
-    """How many of the latter are of the table that is rewritten with every change."""
+    """The part of `kept_bytes` in the table that is rewritten with every change."""
     notified_commits: float
     plain_commits: float
-    """Commits a second, of small transactions by many at once that tell others something, and that don't."""
+    """Commits per second of concurrent small transactions, with and without a notification."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is asked for. Times in seconds."""
+    """A load. Times in seconds."""
 
     live: float
     polls: float
     lifetime: float = 86_400.0
     """From a task's creation to its end, most of which it waits."""
     busy: float = 5.0
-    """How long of it a body runs."""
+    """The time of it in which the body runs."""
     kept: float = 86_400.0
-    """How long it stays after its end."""
+    """The retention after its end."""
     steps: float = 5.0
     answers: float = 1.0
     cancelled: float = 0.05
-    """The part of the tasks that is cancelled."""
+    """The fraction of tasks that is cancelled."""
 
     @property
     def created(self) -> float:
-        """Tasks a second."""
+        """Tasks per second."""
         return self.live / self.lifetime
 
     def rates(self) -> dict[Operation, float]:
-        """Operations a second."""
-        # Whoever is answered was parked, and begins once more.
+        """Operations per second."""
+        # A task parks for each answer, and each answer starts another attempt.
         runs = self.created * (1 + self.answers)
         return {
             "create": self.created,
@@ -112,26 +112,26 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The PostgreSQL that there is."""
+    """The available PostgreSQL server."""
 
     cores: float = 16.0
     syncs: float = 1_000.0
-    """How many notifying commits a second it makes, one after the other: a property of its disk."""
+    """Notifying commits per second, which run one after the other: a property of its disk."""
     disk: float = 1e12
     connections: float = 500.0
     vacuum: float = 100e6
-    """Bytes a second that autovacuum gets through, about, at its default pace."""
+    """Bytes per second that autovacuum processes at its default cost limit, approximately."""
     concurrency: float = 64
-    """Attempts at once in a worker."""
+    """Concurrent attempts in a worker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What it takes."""
+    """The resources that a load needs."""
 
     servers: float
     workers: float
-    """Processes. Infinitely many, if hearing of changes leaves them no time."""
+    """Processes. Infinitely many if notifications leave them no time."""
     cores: float
     commits: float
     notices: float
@@ -139,7 +139,7 @@ class Needs:
     """Bytes a second."""
     disk: float
     used: dict[Wall, float]
-    """How much of each bound is used: above 1 it can't be done."""
+    """The used fraction of each limit. Above 1, the load is impossible."""
 
     @property
     def tightest(self) -> Wall:
@@ -151,24 +151,24 @@ class Needs:
 
 
 def first_wall(costs: Costs, load: Load, machine: Machine) -> tuple[Wall, float]:
-    """What is met first when the load grows, and at how many times this load. Below 1, it is too much as it is."""
-    fits, does_not = 1e-6, 1e9
-    while does_not / fits > 1.0001:
-        middle = (fits * does_not) ** 0.5
+    """Return the limit that a growing load reaches first, and at which multiple of this load."""
+    possible, impossible = 1e-6, 1e9
+    while impossible / possible > 1.0001:
+        middle = (possible * impossible) ** 0.5
         if needs(costs, times(load, middle), machine).is_possible:
-            fits = middle
+            possible = middle
         else:
-            does_not = middle
-    return needs(costs, times(load, fits), machine).tightest, fits
+            impossible = middle
+    return needs(costs, times(load, possible), machine).tightest, possible
 
 
 def times(load: Load, factor: float) -> Load:
-    """So many times as many tasks and polls."""
+    """Multiply the tasks and polls of a load."""
     return replace(load, live=load.live * factor, polls=load.polls * factor)
 
 
 def needs(costs: Costs, load: Load, machine: Machine) -> Needs:
-    """What a load needs, and what it meets first."""
+    """Compute what a load needs, and how much of each limit it uses."""
     rates = load.rates()
     total = {
         field: sum(rate * getattr(costs.operations[name], field) for name, rate in rates.items())
@@ -176,16 +176,18 @@ def needs(costs: Costs, load: Load, machine: Machine) -> Needs:
     }
     serving = sum(rates[name] * costs.operations[name].process for name in SERVED)
     working = sum(rate * costs.operations[name].process for name, rate in rates.items() if name not in SERVED)
-    # Every process hears of every change, and has the rest of its core for its own work.
-    left = BUSY - costs.idle_process - total["notices"] * costs.heard_process
+    # Every process is notified of every change. The rest of its core is for its own work.
+    available = BUSY - costs.idle_process - total["notices"] * costs.heard_process
     running = load.created * load.busy
-    servers = _processes(serving, left)
-    workers = max(_processes(working, left), _processes(running, machine.concurrency * FILLED))
-    telling = total["notices"] * costs.heard_database * max(0, servers + workers - HEARD_BY) if total["notices"] else 0
-    cores = (total["database"] + telling + (servers + workers) * costs.idle_database) / BUSY
+    servers = _processes(serving, available)
+    workers = max(_processes(working, available), _processes(running, machine.concurrency * FILLED))
+    notifying = (
+        total["notices"] * costs.heard_database * max(0, servers + workers - HEARD_BY) if total["notices"] else 0
+    )
+    cores = (total["database"] + notifying + (servers + workers) * costs.idle_database) / BUSY
     ended = load.created * load.kept
     disk = BLOAT * (load.live * costs.live_bytes + ended * costs.kept_bytes)
-    # Each notice is a row that was written anew; so is each extension of a lease.
+    # Each notice rewrites a row, and so does each extension of a lease.
     dead = total["notices"] + running / HEARTBEAT
     between = VACUUM_AT * (load.live + ended) / dead if dead else inf
     vacuumed = BLOAT * (load.live + ended) * costs.vacuumed_bytes
@@ -201,5 +203,5 @@ def needs(costs: Costs, load: Load, machine: Machine) -> Needs:
     return Needs(servers, workers, cores, total["commits"], total["notices"], total["wal"], disk, used)
 
 
-def _processes(needed: float, of_each: float) -> float:
-    return max(1, ceil(needed / of_each)) if of_each > 0 else inf
+def _processes(needed: float, available: float) -> float:
+    return max(1, ceil(needed / available)) if available > 0 else inf

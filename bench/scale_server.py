@@ -1,6 +1,6 @@
-"""What `bench.scale` measures, as a process: `python -m bench.scale_server serve|work`, on RAINCHECK_STORE.
+"""The processes that `bench.scale` measures: `python -m bench.scale_server serve|work`, on RAINCHECK_STORE.
 
-`serve` prints its port and runs nothing. `work` runs, and serves nobody.
+`serve` prints its port and runs no tasks. `work` only runs tasks.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from dataclasses import replace
 from mcp.server.mcpserver import MCPServer
 
 from bench.owners import by_header
-from bench.serving import serve
+from bench.processes import serve
 from raincheck import TaskContext, Tasks
 
 NAMESPACE = "scale"
@@ -19,7 +19,7 @@ WORK, ASK = "work", "ask"
 
 def make_tasks(*, works: bool) -> Tasks:
     mcp = MCPServer(NAMESPACE, log_level="WARNING")
-    # Nothing is forgotten in between, and who waits for an answer gives up the place at once.
+    # Nothing is pruned during the measurement, and a task that waits for an answer parks at once.
     settings = replace(Tasks.DEFAULTS, prune_interval=3_600, park_after=0)
     tasks = Tasks(mcp, settings=settings, works=works, owner=by_header)
 

@@ -1,11 +1,11 @@
-"""What is measured, by sections, and how much of it."""
+"""The sections of a run, and how much each measures."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from bench import dispatch, entrances, grace, growth, rest, throughput
+from bench import dispatch, entrances, growth, inline_window, resources, throughput
 from bench.figure import Figure
 from bench.progress import Progress
 from bench.wire import measure as wire
@@ -13,21 +13,21 @@ from bench.wire import measure as wire
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much is measured."""
+    """How much a run measures."""
 
     name: str
     wire: wire.Extent
     entrance_rounds: int
     entrance_seconds: float
-    """Of each round. Short, so that the servers take turns faster than the load of the machine changes."""
+    """Seconds of each round. Short, so that the servers alternate faster than the load of the machine changes."""
     throughput_tasks: int
     throughput_rounds: int
     many: int
     growth_rounds: int
     idle_seconds: int
-    """Without work, of one store."""
+    """The idle time of one store."""
     idle_worker_seconds: int
-    """And of workers on PostgreSQL. 0 where there is no time for that."""
+    """The idle time of workers on PostgreSQL. 0 skips the measurement."""
     cycles: int
     grace_rounds: int
     dispatch_rounds: int
@@ -67,7 +67,7 @@ QUICK = Scale(
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run: of how much, where its files are, and who hears how far it is."""
+    """One run: how much it measures, the folder of its files, and its progress display."""
 
     scale: Scale
     folder: Path
@@ -97,11 +97,11 @@ async def _growth(run: Run) -> list[Figure]:
 
 async def _rest(run: Run) -> list[Figure]:
     seconds, cycles = run.scale.idle_seconds, run.scale.cycles
-    return await rest.measure(run.folder, seconds=seconds, cycles=cycles, progress=run.progress)
+    return await resources.measure(run.folder, seconds=seconds, cycles=cycles, progress=run.progress)
 
 
 async def _grace(run: Run) -> list[Figure]:
-    return await grace.measure(run.folder, rounds=run.scale.grace_rounds, progress=run.progress)
+    return await inline_window.measure(run.folder, rounds=run.scale.grace_rounds, progress=run.progress)
 
 
 async def _dispatch(run: Run) -> list[Figure]:

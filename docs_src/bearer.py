@@ -7,14 +7,14 @@ from raincheck import TaskContext, Tasks
 
 ISSUER = "https://login.example.com"
 HERE = "http://127.0.0.1:8000/mcp"
-USERS = {"token-of-ada": "ada", "token-of-bob": "bob"}  # in earnest: ask your identity provider, or check a JWT
+USERS = {"token-of-ada": "ada", "token-of-bob": "bob"}  # in production: ask your identity provider, or verify a JWT
 
 
 class Verifier(TokenVerifier):
     async def verify_token(self, token: str) -> AccessToken | None:
         user = USERS.get(token)
         if user is None:
-            return None  # refused with 401
+            return None  # rejected with 401
         return AccessToken(
             token=token,
             client_id="desktop",
@@ -32,7 +32,7 @@ tasks = Tasks(mcp, "private.db")
 
 @tasks.tool
 async def whose(task: TaskContext) -> str:
-    """Say whose task it is."""
+    """Return the owner of the task."""
     return task.owner.key
 
 

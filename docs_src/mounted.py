@@ -12,7 +12,7 @@ tasks = Tasks(mcp, "tasks.db")
 
 @tasks.tool
 async def greet(name: str) -> str:
-    """Greet somebody."""
+    """Greet a person by name."""
     return f"Hello, {name}!"
 
 

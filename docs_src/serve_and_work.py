@@ -1,4 +1,4 @@
-"""The same server twice on one file: one process takes tasks and answers for them, another runs them."""
+"""The same server in two processes that share a file: one accepts tasks and answers requests, the other runs tasks."""
 
 from mcp.server.mcpserver import MCPServer
 
@@ -10,8 +10,8 @@ def build(store: str, *, works: bool) -> tuple[MCPServer, Tasks]:
     tasks = Tasks(mcp, store, works=works)
 
     @tasks.tool
-    async def greet(name: str) -> str:  # pyright: ignore[reportUnusedFunction] - the decorator keeps it
-        """Greet somebody."""
+    async def greet(name: str) -> str:  # pyright: ignore[reportUnusedFunction] - the decorator registers it
+        """Greet a person by name."""
         return f"Hello, {name}!"
 
     return mcp, tasks

@@ -15,7 +15,6 @@ from raincheck.core.owner import Scope
 from raincheck.core.records import Artifact, HistoryEntry, Journal, Task, TaskId, Tool, View
 from raincheck.errors import StoreUnavailable
 from raincheck.stores import requests
-from raincheck.stores import requests as ask
 from raincheck.stores.base import Capabilities
 from raincheck.stores.change_feed import ChangeBroadcaster, ChangeFeed
 from raincheck.stores.documents import TaskDocument, count_live, count_states
@@ -28,19 +27,19 @@ class ToyStore:
         self._database, self._feeds = database, ChangeBroadcaster()
 
     async def open(self) -> None:
-        with self._database.one_at_a_time:
-            self._database.listening[self._feeds] = asyncio.get_running_loop()
+        with self._database.lock:
+            self._database.listeners[self._feeds] = asyncio.get_running_loop()
 
     async def close(self) -> None:
-        with self._database.one_at_a_time:
-            self._database.listening.pop(self._feeds, None)
+        with self._database.lock:
+            self._database.listeners.pop(self._feeds, None)
         self._feeds.close()
 
     def new_handle(self) -> "ToyStore":
         return ToyStore(self._database)
 
     async def create(
-        self, creation: Creation, *, quota: Quota, now: datetime, claim: ask.ClaimRequest | None = None
+        self, creation: Creation, *, quota: Quota, now: datetime, claim: requests.ClaimRequest | None = None
     ) -> Task:
         with self._require_open().transaction() as documents:
             return documents.create(creation, quota, now, claim)
@@ -51,18 +50,19 @@ class ToyStore:
             for change in changes:
                 documents.commit(change)
 
-    async def claim(self, request: ask.ClaimRequest, *, now: datetime) -> tuple[Task, ...]:
+    async def claim(self, request: requests.ClaimRequest, *, now: datetime) -> tuple[Task, ...]:
         with self._require_open().transaction() as documents:
             for change in request.decide_wakeups(documents.live(), now):
                 documents.commit(change)
             return documents.commit_claims(request.decide_claims(documents.claim_order(), now))
 
     async def next_due(self, namespace: str, tools: frozenset[Tool]) -> datetime | None:
-        return ask.find_next_due(self._require_open().documents.live(), namespace, tools)
+        return requests.find_next_due(self._require_open().documents.live(), namespace, tools)
 
-    async def extend_leases(self, held: Sequence[ask.HeldAttempt], *, until: datetime) -> frozenset[TaskId]:
+    async def extend_leases(self, held: Sequence[requests.HeldAttempt], *, until: datetime) -> frozenset[TaskId]:
         with self._require_open().transaction() as documents:
-            return frozenset(one.task_id for one in held if not documents.extend_lease(one.task_id, one.fence, until))
+            lost = (each for each in held if not documents.extend_lease(each.task_id, each.fence, until))
+            return frozenset(each.task_id for each in lost)
 
     async def release_key(self, task_id: TaskId, key: str) -> None:
         with self._require_open().transaction() as documents:
@@ -70,10 +70,10 @@ class ToyStore:
 
     async def prune(self, *, now: datetime, limit: int, only: Sequence[TaskId] | None = None) -> tuple[TaskId, ...]:
         with self._require_open().transaction() as documents:
-            return documents.prune(now, ask.clamp_limit(limit), only)
+            return documents.prune(now, requests.clamp_limit(limit), only)
 
     async def list_overdue(self, *, now: datetime, limit: int) -> tuple[Task, ...]:
-        return ask.find_overdue(self._require_open().documents.live(), now=now, limit=limit)
+        return requests.find_overdue(self._require_open().documents.live(), now=now, limit=limit)
 
     async def load(self, task_id: TaskId, scope: Scope, *, now: datetime) -> Task:
         return self._document(task_id, scope, now).task
@@ -85,17 +85,17 @@ class ToyStore:
         return self._document(task_id, scope, now).journal()
 
     async def artifact(self, task_id: TaskId, name: str, scope: Scope, *, now: datetime) -> Artifact | None:
-        return {one.name: one for one in self._document(task_id, scope, now).artifacts}.get(name)
+        return {artifact.name: artifact for artifact in self._document(task_id, scope, now).artifacts}.get(name)
 
     async def history(
-        self, task_id: TaskId, scope: Scope, *, now: datetime, after: int = 0, limit: int = ask.PAGE_LIMIT
+        self, task_id: TaskId, scope: Scope, *, now: datetime, after: int = 0, limit: int = requests.PAGE_LIMIT
     ) -> tuple[HistoryEntry, ...]:
-        return self._document(task_id, scope, now).history[after:][: ask.clamp_limit(limit)]
+        return self._document(task_id, scope, now).history[after:][: requests.clamp_limit(limit)]
 
     async def list_tasks(
-        self, query: ask.TaskQuery, *, now: datetime, after: ask.PageCursor | None = None, limit: int = 100
-    ) -> ask.Page:
-        return ask.build_page(self._require_open().documents.tasks(), query, now=now, after=after, limit=limit)
+        self, query: requests.TaskQuery, *, now: datetime, after: requests.PageCursor | None = None, limit: int = 100
+    ) -> requests.Page:
+        return requests.build_page(self._require_open().documents.tasks(), query, now=now, after=after, limit=limit)
 
     async def count_live(self, scope: Scope) -> dict[Phase, int]:
         return count_live(self._require_open().documents.live(), scope)
@@ -105,7 +105,7 @@ class ToyStore:
 
     async def get_or_create_secret(self, name: str) -> bytes:
         requests.check_secret_name(name)
-        with self._require_open().one_at_a_time:
+        with self._require_open().lock:
             return self._database.secrets.setdefault(name, requests.generate_secret())
 
     async def save_definitions(self, namespace: str, definitions: Mapping[Tool, bytes]) -> dict[Tool, bytes]:
@@ -125,7 +125,7 @@ class ToyStore:
         return self._feeds.listen()
 
     def _require_open(self) -> ToyDatabase:
-        if self._feeds not in self._database.listening:
+        if self._feeds not in self._database.listeners:
             raise StoreUnavailable("toy", "the store is not open: open it before use")
         return self._database
 

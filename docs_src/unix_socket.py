@@ -1,4 +1,4 @@
-"""One server for all programs of a user, on a Unix socket: alone, or beside HTTP in one process."""
+"""One server for all programs of a user, on a Unix socket: alone, or together with HTTP in one process."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -15,7 +15,7 @@ tasks = Tasks(mcp, "tasks.db")
 
 @tasks.tool
 async def greet(name: str) -> str:
-    """Greet somebody."""
+    """Greet a person by name."""
     return f"Hello, {name}!"
 
 
@@ -26,7 +26,7 @@ def serve() -> None:
 @asynccontextmanager
 async def lifespan(_: Starlette) -> AsyncGenerator[None]:
     async with mcp.session_manager.run(), anyio.create_task_group() as group:
-        await group.start(tasks.serve_unix, "reports.sock")  # returns when it listens
+        await group.start(tasks.serve_unix, "reports.sock")  # returns once it is listening
         yield
         group.cancel_scope.cancel()
 

@@ -1,7 +1,7 @@
-"""A program that is killed in the middle of a task, is started again, and goes on: `python examples/goes_on.py`.
+"""A program that is killed in the middle of a task, starts again and resumes the task: `python examples/goes_on.py`.
 
-It starts itself twice as another process (`baker` below), and kills the first one. Nothing is passed from one to the
-other but the file that the task is kept in.
+It starts itself twice as a subprocess (`baker` below), and kills the first one. The two share only the file in which
+the task is stored.
 """
 
 import asyncio
@@ -29,9 +29,9 @@ async def do(name: str) -> None:
 
 
 async def baker(path: str) -> None:
-    # A lease of a second, so that we need not wait for long until the task is taken back. The default is 15.
+    # A lease of one second, so that the second process takes the task over soon. The default is 15.
     async with open_store(path) as store, Engine(store, toolbox, settings=Settings(lease=1)) as engine:
-        # The same key gives the same task, so the second process asks for what the first one began.
+        # The same key returns the same task: the second process gets the task that the first one started.
         task = await engine.submit("bake_bread", {"loaves": 3}, idempotency_key="breakfast")
         print(f"  completed: {await engine.result(task.id)}")
 
@@ -50,9 +50,9 @@ def main() -> int:
         second = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)  # noqa: S603 - likewise
         print(second.stdout, end="")
     if second.stdout.split("\n")[:3] != ["  rise", "  bake", "  completed: 3 loaves, in attempt 2"]:
-        print("NOT as it should be: it should go on from where the first was killed", file=sys.stderr)
+        print("FAILED: the second process did not resume where the first was killed", file=sys.stderr)
         return 1
-    print("\nShown: what was finished was not done again, what was cut off was,\nand the task came to its end.")
+    print("\nShown: finished steps did not run again, the interrupted step did,\nand the task completed.")
     return 0
 
 

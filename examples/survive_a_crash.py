@@ -1,8 +1,8 @@
-"""A task that survives its worker: killed in the middle, gone on with, asked about, completed; and one that is stopped.
+"""A task survives its worker: the worker is killed, another one resumes the task, a user answers, the task completes.
 
-`scripts/demo` runs it. The server is this process; each worker is a process of its own (this script again, with
-other arguments); all that they share is one SQLite file. Every line that begins with "ok" has been checked, and the
-first that does not hold ends the program with an error.
+The server is this process. Each worker is a separate process: this script again, with other arguments. They share one
+SQLite file, and nothing else. Every line that starts with "ok" is a check, and the first check that fails ends the
+program with an error.
 """
 
 import asyncio
@@ -31,8 +31,8 @@ from raincheck.core.records import HistoryEntry, Task, TaskId, View
 
 ALICE = Owner.token("https://issuer.example", "alice")
 SETTINGS = Settings(lease=1.0, park_after=0.2, poll_interval=0.5)
-PATIENCE = 60.0
-"""Seconds in which all of it must have happened."""
+TIMEOUT = 60.0
+"""Seconds within which the program must end."""
 
 BOLD, DIM, GREEN, CYAN = "1", "2", "32", "36"
 HAS_COLOURS = sys.stdout.isatty() and "NO_COLOR" not in os.environ
@@ -40,7 +40,7 @@ HAS_COLOURS = sys.stdout.isatty() and "NO_COLOR" not in os.environ
 toolbox = Toolbox()
 
 
-# The tools. What is written here is all that an author writes.
+# The tools: all that an author of tools writes.
 
 
 @toolbox.tool
@@ -55,9 +55,9 @@ async def build_report(year: int, task: TaskContext) -> dict[str, Json]:
 
 
 async def work(name: str, year: int) -> str:
-    tell(f"step {name}")
+    log(f"step {name}")
     if os.environ.get("STUCK_IN") == name:
-        # Stands for a long computation, so that there is a middle to be killed in.
+        # Stands for a long computation, during which the worker can be killed.
         await asyncio.Event().wait()
     return f"{name} of {year} is done"
 
@@ -81,23 +81,23 @@ async def send_to(name: str, task: TaskContext) -> int:
     return len(name) * 100
 
 
-def tell(text: str) -> None:
-    """A line for the server, which shows it when the story gets there; and one in the diary, to be counted."""
-    with Path(os.environ["DIARY"]).open("a") as diary:
-        diary.write(f"{text}\n")
+def log(text: str) -> None:
+    """Print a line for the server, and append it to a log file in which the server counts the steps."""
+    with Path(os.environ["LOG_FILE"]).open("a") as file:
+        file.write(f"{text}\n")
     print(text, flush=True)
 
 
-async def be_worker(path: str) -> None:
-    async with open_store(path) as store, asyncio.timeout(PATIENCE):
+async def run_worker(path: str) -> None:
+    async with open_store(path) as store, asyncio.timeout(TIMEOUT):
         await run_until_signal(Engine(store, toolbox, settings=SETTINGS))
 
 
-# The story.
+# The server, which starts and kills the workers.
 
 
 class Worker:
-    """A worker in a process of its own, seen from the server."""
+    """A worker process, as the server sees it."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
         self.name = name
@@ -105,122 +105,122 @@ class Worker:
 
     @classmethod
     async def start(cls, folder: Path, name: str, *, stuck_in: str = "") -> "Worker":
-        environment = os.environ | {"STUCK_IN": stuck_in, "DIARY": str(folder / "diary")}
+        environment = os.environ | {"STUCK_IN": stuck_in, "LOG_FILE": str(folder / "steps.log")}
         command = (sys.executable, __file__, str(folder / "tasks.db"))
         pipe = asyncio.subprocess.PIPE
         return cls(name, await asyncio.create_subprocess_exec(*command, stdout=pipe, env=environment))
 
-    async def shows(self, last: str) -> None:
-        """Show what the worker says, up to the line that is waited for."""
-        assert self.process.stdout is not None  # noqa: S101 - it was asked for
+    async def print_until(self, last: str) -> None:
+        """Print the output of the worker, up to the given line."""
+        assert self.process.stdout is not None  # noqa: S101 - started with a pipe
         async for line in self.process.stdout:
             text = line.decode().rstrip()
             say(self.name, text)
             if text == last:
                 return
-        raise NotAsSaid(f"{self.name} ended before it said {last!r}")
+        raise CheckFailed(f"{self.name} ended before it printed {last!r}")
 
     async def kill(self) -> None:
-        """End it at once, whatever it does: SIGKILL can't be caught."""
+        """Kill the worker immediately: SIGKILL can't be caught."""
         if self.process.returncode is None:
             self.process.kill()
         await self.process.wait()
 
 
 class Server:
-    """Takes tasks and answers for them, leaves the work to others, and tells the story."""
+    """Accepts tasks and answers requests, and leaves the work to the workers."""
 
     def __init__(self, engine: Engine, folder: Path) -> None:
         self.engine, self.folder = engine, folder
         self.workers: list[Worker] = []
 
-    async def tell_story(self) -> None:
+    async def run_all(self) -> None:
         report = await self.kill_a_worker()
-        await self.go_on(report)
-        await self.run_other_tasks()
-        await self.stop_work()
+        await self.resume(report)
+        await self.run_child_tasks()
+        await self.cancel_a_task()
         await self.give_answer(report)
         await self.show_history(report)
 
     async def kill_a_worker(self) -> TaskId:
         heading(
-            "A worker begins a report, and is killed in the middle",
-            "The task is kept before its id is handed out, and each finished step is kept as a checkpoint.",
+            "A worker starts a report, and is killed in the middle",
+            "The task is stored before its id is returned, and each finished step is stored as a checkpoint.",
         )
         task = await self.submit("build_report", year=2026)
         worker = await self.start_worker("worker-1", stuck_in="draw_charts")
-        await worker.shows("step draw_charts")
+        await worker.print_until("step draw_charts")
         await worker.kill()
-        say("server", "worker-1 was killed with SIGKILL: no goodbye, no cleaning up")
-        left = await self.view(task.id)
-        ok(left.task.phase is Phase.RUNNING, "for all that anybody knows, attempt 1 is still running")
+        say("server", "worker-1 was killed with SIGKILL: it could not clean up")
+        view = await self.view(task.id)
+        ok(view.task.phase is Phase.RUNNING, "in the store, attempt 1 is still running")
         return task.id
 
-    async def go_on(self, report: TaskId) -> None:
+    async def resume(self, report: TaskId) -> None:
         heading(
-            "Another worker takes it back when its lease ends, and goes on from the last checkpoint",
-            "Nobody can tell a dead worker from a slow one. So the right to run a task ends, unless extended.",
+            "Another worker takes the task over when its lease expires, and resumes it from the last checkpoint",
+            "A dead worker looks like a slow one. So the right to run a task expires unless it is extended.",
         )
         worker = await self.start_worker("worker-2")
-        await worker.shows("step draw_charts")
+        await worker.print_until("step draw_charts")
         view = await self.reach(report, lambda task: task.phase is Phase.PARKED)
         ok(view.task.attempt_number == 2, "attempt 2 did not repeat what attempt 1 had finished")
-        ok(view.task.status is Status.INPUT_REQUIRED, "it has a question now, and a caller who polls is told so")
-        ok(view.task.attempt is None, "while it waits for the answer, no worker is held")
+        ok(view.task.status is Status.INPUT_REQUIRED, "it waits for an answer, and callers that poll see the question")
+        ok(view.task.attempt is None, "while it waits for the answer, it occupies no worker")
 
-    async def run_other_tasks(self) -> None:
+    async def run_child_tasks(self) -> None:
         heading(
-            "Meanwhile there is other work: a task that starts others",
-            "Children belong to their parent. It waits for them without holding a worker, too.",
+            "Meanwhile, a task starts other tasks",
+            "Children belong to their parent, which waits for them without occupying a worker.",
         )
         task = await self.submit("send_newsletter", lists=["friends", "family"])
         view = await self.engine.wait(task.id, owner=ALICE)
         ok(outcome(view) == 1300, "send_newsletter has the results of both its children")
 
-    async def stop_work(self) -> None:
+    async def cancel_a_task(self) -> None:
         heading(
             "A task that never ends is cancelled",
-            'With isolation="process" even "while True: pass" is stopped: its process is ended.',
+            'With isolation="process" even "while True: pass" is stopped: its process is killed.',
         )
         task = await self.submit("crunch_numbers")
-        await self.reach(task.id, lambda task: task.entries > 2)  # created, claimed, and its artifact is kept
+        await self.reach(task.id, lambda task: task.entries > 2)  # created, claimed, and its artifact is stored
         process = int(str(await self.engine.artifact(task.id, "process", owner=ALICE)))
-        ok(is_alive(process), f"it runs, in a process of its own ({process})")
+        ok(is_alive(process), f"it runs, in a separate process ({process})")
         await self.engine.cancel(task.id, owner=ALICE, actor="alice", reason="wrong numbers")
-        while is_alive(process):  # noqa: ASYNC110 - a process of another process can't be waited for
+        while is_alive(process):  # noqa: ASYNC110 - the child of another process can't be awaited
             await asyncio.sleep(0.01)
-        ok((await self.view(task.id)).task.phase is Phase.CANCELLED, "it is cancelled, and its process is gone")
+        ok((await self.view(task.id)).task.phase is Phase.CANCELLED, "it is cancelled, and its process has ended")
 
     async def give_answer(self, report: TaskId) -> None:
         heading(
-            "The answer comes, and the report goes on where it stopped",
-            "An answer is kept like a step: no later attempt asks again.",
+            "The user answers, and the report resumes where it stopped",
+            "An answer is stored like a step: no later attempt asks again.",
         )
         await self.engine.answer(report, {"elicit-0": {"action": "accept", "content": {}}}, owner=ALICE, actor="alice")
         say("server", "Alice answers: yes")
-        await self.workers[-1].shows("step publish")
+        await self.workers[-1].print_until("step publish")
         view = await self.engine.wait(report, owner=ALICE)
-        ok(view.task.phase is Phase.COMPLETED, f"its result is there to fetch: {outcome(view)}")
-        ran = Counter((self.folder / "diary").read_text().splitlines())
+        ok(view.task.phase is Phase.COMPLETED, f"its result can be read: {outcome(view)}")
+        ran = Counter((self.folder / "steps.log").read_text().splitlines())
         ok(
             ran == {"step load_rows": 1, "step add_up": 1, "step draw_charts": 2, "step publish": 1},
-            "finished steps ran once; only draw_charts, cut off in the middle, ran again",
+            "finished steps ran once; only draw_charts, which was interrupted, ran again",
         )
 
     async def show_history(self, report: TaskId) -> None:
         heading(
-            "The whole story of the report, as the store has it",
-            "What an operator reads when somebody asks what became of a task.",
+            "The history of the report in the store",
+            "With it, an operator can see what happened to a task.",
         )
         entries = await self.engine.history(report, owner=ALICE)
         print(table(entries))
         events = [entry.event for entry in entries if entry.event != "note"]
         expected = "create claim interrupt claim park answer claim complete"
-        ok(" ".join(events) == expected, "every change is there, in order, with who made it")
+        ok(" ".join(events) == expected, "it has every change, in order, with its cause")
 
     async def submit(self, tool: str, **arguments: Json) -> Task:
         task = await self.engine.submit(tool, arguments, owner=ALICE)
-        say("server", f"took {tool} as {task.id}")
+        say("server", f"accepted {tool} as {task.id}")
         return task
 
     async def view(self, task_id: TaskId) -> View:
@@ -235,14 +235,14 @@ class Server:
         return worker
 
 
-class NotAsSaid(Exception):
-    """Something is not as this program says."""
+class CheckFailed(Exception):
+    """A check of this program failed."""
 
 
 def ok(fact: bool, claim: str) -> None:
-    """Say what was checked."""
+    """Print a claim, or raise an error if it is not a fact."""
     if not fact:
-        raise NotAsSaid(claim)
+        raise CheckFailed(claim)
     say("ok", claim, GREEN)
 
 
@@ -258,12 +258,12 @@ def is_alive(process: int) -> bool:
     return True
 
 
-def say(who: str, text: str, colour: str = CYAN) -> None:
-    print(f"   {paint(f'{who:8}', colour)}  {text}")
+def say(source: str, text: str, colour: str = CYAN) -> None:
+    print(f"   {paint(f'{source:8}', colour)}  {text}")
 
 
-def heading(what: str, why: str) -> None:
-    print(f"\n{paint(what, BOLD)}\n{paint(why, DIM)}")
+def heading(title: str, explanation: str) -> None:
+    print(f"\n{paint(title, BOLD)}\n{paint(explanation, DIM)}")
 
 
 def paint(text: str, colour: str) -> str:
@@ -271,7 +271,7 @@ def paint(text: str, colour: str) -> str:
 
 
 def table(entries: Sequence[HistoryEntry]) -> str:
-    """The history for people, 100 columns wide."""
+    """Format the history as a table of 100 columns."""
     lines = [f"    #  seconds  attempt  {'event':9}  {'phase':20}  note"]
     for entry in entries:
         seconds = (entry.at - entries[0].at).total_seconds()
@@ -282,33 +282,33 @@ def table(entries: Sequence[HistoryEntry]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-async def be_server() -> None:
+async def run_server() -> None:
     with tempfile.TemporaryDirectory(prefix="raincheck-") as name:
         folder = Path(name)
-        print(paint("raincheck: a ticket now, the result later, whatever happens to the worker in between", BOLD))
-        print("The server and each worker are processes of their own; all that they share is one SQLite file.")
+        print(paint("raincheck: a task id now, the result later, even if the worker dies in between", BOLD))
+        print("The server and each worker are separate processes, which share only one SQLite file.")
         async with (
             open_store(folder / "tasks.db") as store,
             Engine(store, toolbox, settings=SETTINGS, works=False) as engine,
         ):
             server = Server(engine, folder)
             try:
-                async with asyncio.timeout(PATIENCE):
-                    await server.tell_story()
+                async with asyncio.timeout(TIMEOUT):
+                    await server.run_all()
             finally:
                 for worker in server.workers:
                     await worker.kill()
     print(
-        "\nShown: a durable task outlived a killed worker, kept its finished steps, waited for an answer\n"
-        "without holding a worker, and completed; one that would never end was stopped. All of it took one file."
+        "\nShown: a task outlived its killed worker, did not repeat finished steps, waited for an answer\n"
+        "without occupying a worker, and completed. A task that would never end was cancelled."
     )
 
 
 def main() -> int:
     try:
-        asyncio.run(be_worker(sys.argv[1]) if len(sys.argv) > 1 else be_server())
-    except (NotAsSaid, RaincheckError, TimeoutError) as error:
-        print(f"\nNOT as it should be: {error or 'it took too long'}", file=sys.stderr)
+        asyncio.run(run_worker(sys.argv[1]) if len(sys.argv) > 1 else run_server())
+    except (CheckFailed, RaincheckError, TimeoutError) as error:
+        print(f"\nFAILED: {error or 'it took too long'}", file=sys.stderr)
         return 1
     return 0
 

@@ -1,4 +1,4 @@
-"""The commands of the program as text for the docs: what each does, takes, and ends with."""
+"""Reference of the CLI commands for the docs: description, options and exit codes of each."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,42 +9,46 @@ from raincheck.cli.app import program
 
 
 def command_line(*names: str) -> str:
-    """What commands such as `doctor`, or all of a group such as `tasks`, take."""
-    top: Any = get_command(program)
-    return "\n\n".join(part for name in names for part in _about(f"raincheck {name}", top.get_command(None, name)))
+    """Return the reference of commands such as `doctor`, or of all commands of a group such as `tasks`."""
+    group: Any = get_command(program)
+    return "\n\n".join(
+        section for name in names for section in _describe(f"raincheck {name}", group.get_command(None, name))
+    )
 
 
-def _about(name: str, command: Any) -> Iterator[str]:  # noqa: ANN401 - of a library that typer keeps to itself
-    inner = getattr(command, "lazy", {})
-    for word in inner:
-        yield from _about(f"{name} {word}", command.get_command(None, word))
-    if not inner:
+def _describe(name: str, command: Any) -> Iterator[str]:  # noqa: ANN401 - a class that typer does not export
+    subcommands = getattr(command, "lazy", {})
+    for subcommand in subcommands:
+        yield from _describe(f"{name} {subcommand}", command.get_command(None, subcommand))
+    if not subcommands:
         yield "\n\n".join(
-            [f"## {name}", _usage(name, command), command.help, "\n".join(_options(command)), _end(command)]
+            [f"## {name}", _usage(name, command), command.help, "\n".join(_options(command)), _epilog(command)]
         )
 
 
-def _usage(name: str, command: Any) -> str:  # noqa: ANN401 - likewise
-    arguments = [one.metavar for one in command.params if one.param_type_name == "argument"]
+def _usage(name: str, command: Any) -> str:  # noqa: ANN401 - as above
+    arguments = [parameter.metavar for parameter in command.params if parameter.param_type_name == "argument"]
     return f"`{' '.join([name, *arguments, '[OPTION]...'])}`"
 
 
-def _options(command: Any) -> Iterator[str]:  # noqa: ANN401 - likewise
-    for one in command.params:
-        is_argument = one.param_type_name == "argument"
-        metavar = "" if is_argument or one.is_flag else f" {one.metavar or 'NUMBER'}"
-        names = one.metavar if is_argument else ", ".join(one.opts)
+def _options(command: Any) -> Iterator[str]:  # noqa: ANN401 - as above
+    for parameter in command.params:
+        is_argument = parameter.param_type_name == "argument"
+        metavar = "" if is_argument or parameter.is_flag else f" {parameter.metavar or 'NUMBER'}"
+        names = parameter.metavar if is_argument else ", ".join(parameter.opts)
         default = (
-            f" By default {one.default}." if isinstance(one.default, str | int) and one.default is not False else ""
+            f" By default {parameter.default}."
+            if isinstance(parameter.default, str | int) and parameter.default is not False
+            else ""
         )
-        yield f"- `{names}{metavar}`: {one.help}{default}"
+        yield f"- `{names}{metavar}`: {parameter.help}{default}"
 
 
-def _end(command: Any) -> str:  # noqa: ANN401 - likewise
-    """The examples, as they stand, and the sentences around them."""
+def _epilog(command: Any) -> str:  # noqa: ANN401 - as above
+    """Return the epilog, with its examples as code blocks."""
     parts = [part.strip("\n") for part in command.epilog.strip("\n").split("\n\n")]
-    shown = [f"```sh\n{_without_indent(part)}\n```" if part.startswith("\b") else part for part in parts]
-    return "\n\n".join(shown)
+    formatted = [f"```sh\n{_without_indent(part)}\n```" if part.startswith("\b") else part for part in parts]
+    return "\n\n".join(formatted)
 
 
 def _without_indent(part: str) -> str:

@@ -1,7 +1,8 @@
-"""Writes what says what something else says, in docs and types: `python -m scripts.generate [--check]`.
+"""Write generated docs and files: `python -m scripts.generate [--check]`.
 
-A part stands between `<!-- generated: NAME ARGUMENTS -->` and `<!-- end -->` on any page; `PARTS` says what each name
-means. With `--check` nothing is written, and a file that is out of date makes it fail.
+On any page of the docs, the text between `<!-- generated: NAME ARGUMENTS -->` and `<!-- end -->` is generated. `PARTS`
+has the function for each name. Some files are generated as a whole. With `--check`, nothing is written, and the script
+fails if a file is out of date.
 """
 
 import ast
@@ -18,11 +19,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
-from scripts.diagram import diagram, small_diagram
+from scripts.lifecycle_diagram import diagram, small_diagram
 
 from raincheck import errors
 from raincheck.core.lifecycle import INITIAL_PHASES, TRANSITIONS, Event, Phase, status_of
-from scripts import checks, command_line, made
+from raincheck.workflows import load
+from scripts import command_line, conformance_tables, wire_types
 
 ROOT = Path(__file__).parent.parent
 PART = re.compile(r"(<!-- generated: ([\w-]+)(.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -46,9 +48,10 @@ def main(arguments: list[str]) -> int:
 
 
 def current() -> Iterator[tuple[Path, str]]:
-    """Every file that has something generated, as it should be."""
+    """Yield every file with generated content, and its current text."""
     yield from ((page, fill(page.read_text(encoding="utf-8"))) for page in pages())
-    yield from made.files(ROOT)
+    yield from ((module, wire_types.write(module)) for module in sorted(ROOT.glob("src/raincheck/wire/*_types.py")))
+    yield from ((file, load.schema_text()) for file in ROOT.glob("src/raincheck/workflows/schema.json"))
 
 
 def pages() -> list[Path]:
@@ -62,7 +65,7 @@ def fill(page: str) -> str:
 
 
 def _format(page: str) -> str:
-    """Format the code on a page: a method that is shown without its class has room for longer lines."""
+    """Format the code on a page. A method without its class is indented less, so its lines may be joined."""
     command = [Path(sys.executable).with_name("ruff"), "format", "--quiet", "--stdin-filename", "page.md", "-"]
     done = subprocess.run(command, input=page, text=True, capture_output=True, check=True, cwd=ROOT)  # noqa: S603 - of .venv
     return done.stdout
@@ -86,18 +89,20 @@ def events() -> str:
 
 
 def statuses() -> str:
-    rows = [[f"`{one}`", *(f"`{status_of(one, open_inputs=asked)}`" for asked in (0, 1))] for one in Phase]
+    rows = [
+        [f"`{phase}`", *(f"`{status_of(phase, open_inputs=open_inputs)}`" for open_inputs in (0, 1))] for phase in Phase
+    ]
     return _table(["phase", "status", "status with an open question"], rows)
 
 
 def _members(kind: type[Member]) -> Iterator[tuple[Member, str]]:
-    """Each member of an enum with the text below it."""
+    """Return each member of an enum with its docstring."""
     body = _find(inspect.getsource(kind).splitlines(), kind.__name__).body
-    texts = [_words(node) for node in body if isinstance(node, ast.Expr)]
+    texts = [_one_line(node) for node in body if isinstance(node, ast.Expr)]
     return zip(kind, texts[1:], strict=True)
 
 
-def _words(text: ast.Expr) -> str:
+def _one_line(text: ast.Expr) -> str:
     return " ".join(ast.literal_eval(text.value).split())
 
 
@@ -115,13 +120,13 @@ def error_classes() -> str:
 
 
 def _own_classes(module: ModuleType) -> list[type]:
-    return [one for one in vars(module).values() if isinstance(one, type) and one.__module__ == module.__name__]
+    return [item for item in vars(module).values() if isinstance(item, type) and item.__module__ == module.__name__]
 
 
 def _about_error(error: type) -> str:
     bases = ", ".join(f"`{base.__name__}`" for base in error.__bases__)
-    carried = [f"`{name}`" for base in reversed(error.__mro__) for name in _attributes(base)]
-    facts = f"A kind of {bases}." + (f" Carries {', '.join(dict.fromkeys(carried))}." if carried else "")
+    attributes = [f"`{name}`" for base in reversed(error.__mro__) for name in _attributes(base)]
+    facts = f"A kind of {bases}." + (f" Carries {', '.join(dict.fromkeys(attributes))}." if attributes else "")
     return f"{facts}\n\n{inspect.getdoc(error)}"
 
 
@@ -131,7 +136,7 @@ def _attributes(error: type) -> list[str]:
 
 
 def methods(module: str, *names: str) -> str:
-    """The public methods of classes, with their signatures."""
+    """Return the public methods of classes, with their signatures."""
     lines = inspect.getsource(import_module(f"raincheck.{module}")).splitlines()
     parts: list[str] = []
     for name in names:
@@ -145,16 +150,18 @@ def methods(module: str, *names: str) -> str:
 
 
 def _constructor(lines: list[str], name: str) -> list[str]:
-    """How to make one, if that is for everybody."""
-    found = _find(lines, name)
-    made = [node for node in found.body if isinstance(node, ast.FunctionDef) and node.name == "__init__"]
-    if name != "Engine" or not made:
+    """Return the constructor of a class whose constructor is public."""
+    definition = _find(lines, name)
+    constructors = [node for node in definition.body if isinstance(node, ast.FunctionDef) and node.name == "__init__"]
+    if name != "Engine" or not constructors:
         return []
-    return [f"## Engine\n\n```python\n{_signature(lines, made[0])}\n```\n\n{ast.get_docstring(found) or ''}"]
+    return [
+        f"## Engine\n\n```python\n{_signature(lines, constructors[0])}\n```\n\n{ast.get_docstring(definition) or ''}"
+    ]
 
 
 def _is_overload(node: Definition) -> bool:
-    return any(isinstance(one, ast.Name) and one.id == "overload" for one in node.decorator_list)
+    return any(isinstance(decorator, ast.Name) and decorator.id == "overload" for decorator in node.decorator_list)
 
 
 def _signature(lines: list[str], node: Definition) -> str:
@@ -163,8 +170,8 @@ def _signature(lines: list[str], node: Definition) -> str:
 
 
 def records(*modules: str) -> str:
-    """The records of modules, such as `core.commands`, with their fields."""
-    kinds = [one for name in modules for one in _own_classes(import_module(f"raincheck.{name}"))]
+    """Return the records of modules, such as `core.commands`, with their fields."""
+    kinds = [kind for name in modules for kind in _own_classes(import_module(f"raincheck.{name}"))]
     return "\n\n".join(_about_record(kind) for kind in kinds if is_dataclass(kind) or issubclass(kind, StrEnum))
 
 
@@ -174,7 +181,7 @@ def _about_record(kind: type) -> str:
 
 
 def functions(*modules: str) -> str:
-    """The public functions of modules, with their signatures."""
+    """Return the public functions of modules, with their signatures."""
     parts: list[str] = []
     for name in modules:
         lines = inspect.getsource(import_module(f"raincheck.{name}")).splitlines()
@@ -192,15 +199,15 @@ def _fields(kind: type) -> str:
         if isinstance(node, ast.AnnAssign | ast.Assign):
             lines.append(f"- `{ast.unparse(node)}`")
         elif isinstance(node, ast.Expr) and lines:
-            lines[-1] += f": {_words(node)}"
+            lines[-1] += f": {_one_line(node)}"
     return "\n".join(lines)
 
 
 def source(file: str, *names: str) -> str:
-    """Definitions from a file of this repository, such as `ToyStore.claim`, as they stand there."""
+    """Return the source of definitions in a file of this repository, such as `ToyStore.claim`."""
     lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
-    found = [_find(lines, name) for name in names]
-    parts = [textwrap.dedent("\n".join(lines[_first_line(node) - 1 : node.end_lineno])) for node in found]
+    definitions = [_find(lines, name) for name in names]
+    parts = [textwrap.dedent("\n".join(lines[_first_line(node) - 1 : node.end_lineno])) for node in definitions]
     return "```python\n" + "\n\n\n".join(parts) + "\n```"
 
 
@@ -211,12 +218,12 @@ def _first_line(node: Definition) -> int:
 def _find(lines: list[str], name: str) -> Definition:
     node: ast.Module | Definition = ast.parse("\n".join(lines))
     for part in name.split("."):
-        node = next(one for one in node.body if isinstance(one, Definition) and one.name == part)
+        node = next(child for child in node.body if isinstance(child, Definition) and child.name == part)
     assert isinstance(node, Definition)  # noqa: S101 - a name has at least one part
     return node
 
 
-PARTS: dict[str, Callable[..., str]] = {**checks.PARTS, **command_line.PARTS} | {
+PARTS: dict[str, Callable[..., str]] = {**conformance_tables.PARTS, **command_line.PARTS} | {
     "diagram": diagram,
     "small-diagram": small_diagram,
     "phases": phases,

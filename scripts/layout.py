@@ -1,7 +1,7 @@
 """Check the layout: `python scripts/layout.py` fails at modules or folders that are too large, and reports large ones.
 
-The limits are wide on purpose. A tight limit cuts classes in two and fills folders with fragments, so what is merely
-large is reported for a person to judge, as are small modules that only one other module imports.
+The limits are wide on purpose. A tight limit cuts classes in two and fills folders with fragments, so merely large
+modules are reported for a person to judge, as are small modules that only one other module imports.
 """
 
 import ast
@@ -23,7 +23,7 @@ class Layout:
 
     lines: Mapping[str, int]
     importers: Mapping[str, set[str]]
-    """The modules that import each."""
+    """The modules that import each module."""
 
     @classmethod
     def read(cls, folder: Path) -> "Layout":
@@ -38,7 +38,7 @@ class Layout:
 
     @property
     def folders(self) -> Counter[str]:
-        """How many modules each folder has, `__init__` aside."""
+        """The number of modules in each folder, except for `__init__`."""
         return Counter(module.rpartition("/")[0] for module in self.lines if not module.endswith("/__init__.py"))
 
 
@@ -56,17 +56,17 @@ def _imported(text: str) -> Iterator[str]:
 
 
 def errors_of(layout: Layout) -> Iterator[str]:
-    """Say what is too large."""
+    """Yield an error for each module and folder that is too large."""
     for module, lines in layout.lines.items():
         if lines >= MAX_LINES:
-            yield f"{module} has {lines} lines: split it by what it is about ({MAX_LINES} is the limit)"
+            yield f"{module} has {lines} lines: split it by topic ({MAX_LINES} is the limit)"
     for folder, modules in sorted(layout.folders.items()):
         if modules >= MAX_MODULES:
-            yield f"{folder} has {modules} modules: give some a folder of their own ({MAX_MODULES} is the limit)"
+            yield f"{folder} has {modules} modules: move some into a new folder ({MAX_MODULES} is the limit)"
 
 
 def notes_on(layout: Layout) -> Iterator[str]:
-    """Say what may be worth a look: it is allowed."""
+    """Yield a note for each module and folder that is large, or a candidate for a merge."""
     for module, lines in layout.lines.items():
         importers = layout.importers.get(module, set())
         if MANY_LINES < lines < MAX_LINES:

@@ -1,4 +1,4 @@
-"""Settings for all tests: which Hypothesis profile runs, what runs first, that none hangs or blocks the event loop."""
+"""Settings for all tests: Hypothesis profiles, order, timeouts, and a check that none blocks the event loop."""
 
 import asyncio
 import faulthandler
@@ -34,7 +34,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # The process that only hands tests to others starts no programs.
+    # The xdist controller, which only distributes tests, starts no programs.
     if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
         _catch_ignored_signals()
         fork_server.share_tls_contexts()
@@ -45,8 +45,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header() -> str:
-    how = "forks" if fork_server.available() else "executes"
-    return f"load: {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs; {how} the processes it starts"
+    method = "forks" if fork_server.available() else "executes"
+    return f"load: {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs; {method} the processes it starts"
 
 
 def _catch_ignored_signals() -> None:
@@ -72,16 +72,16 @@ def cold_tests_fork_no_process(request: pytest.FixtureRequest, monkeypatch: pyte
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """After they were shuffled: what is long begins first. All the others would wait for it, if it began last."""
+    """Run long tests first, after the shuffle. Otherwise the run would wait for one that starts last."""
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 
-IN_TIME = 0.9
-"""Of the time that a test has: then a coroutine is cancelled, while its clean-up can still run. What is cut off from
-outside leaves its event loop in the middle, and what is to be cleaned up there waits for good."""
+CANCEL_FRACTION = 0.9
+"""Fraction of a test's timeout after which its coroutine is cancelled, while its clean-up can still run. A test that is
+interrupted from outside leaves its event loop, and its clean-up there never ends."""
 
-HANGS = 60
-"""Seconds beyond its time after which a test ends its process, and says where it hangs, instead of hanging the run."""
+HANG_SECONDS = 60
+"""Seconds after its timeout at which a hanging test prints its stack and ends its process."""
 
 
 def seconds_for(item: pytest.Item) -> float:
@@ -91,12 +91,12 @@ def seconds_for(item: pytest.Item) -> float:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    def give_up() -> None:
+    def abort() -> None:
         sys.stderr.write(f"{item.nodeid} hangs\n")
         faulthandler.dump_traceback(2)
         os._exit(1)
 
-    timer = threading.Timer(seconds_for(item) + HANGS, give_up)
+    timer = threading.Timer(seconds_for(item) + HANG_SECONDS, abort)
     timer.daemon = True
     timer.start()
     try:
@@ -108,10 +108,10 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
     if inspect.iscoroutinefunction(pyfuncitem.obj):
-        pyfuncitem.obj = _in_time(pyfuncitem.obj, IN_TIME * seconds_for(pyfuncitem))
+        pyfuncitem.obj = _with_timeout(pyfuncitem.obj, CANCEL_FRACTION * seconds_for(pyfuncitem))
 
 
-def _in_time(test: Callable[..., Awaitable[None]], seconds: float) -> Callable[..., Awaitable[None]]:
+def _with_timeout(test: Callable[..., Awaitable[None]], seconds: float) -> Callable[..., Awaitable[None]]:
     @wraps(test)
     async def run(*args: Any, **kwargs: Any) -> None:
         async with asyncio.timeout(seconds):
@@ -122,7 +122,7 @@ def _in_time(test: Callable[..., Awaitable[None]], seconds: float) -> Callable[.
 
 @pytest.fixture(autouse=True)
 def nothing_blocks_the_event_loop() -> Iterator[BlockBuster]:
-    """A disk or a lock that is waited for on the loop fails the test."""
+    """Fail a test that waits for a disk or a lock on the event loop."""
     with blockbuster_ctx("raincheck", excluded_modules=["_pytest", "pytest"]) as blockbuster:
         yield blockbuster
 

@@ -17,7 +17,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_background_task_that_waits_for_what_nothing_else_refers_to_is_not_collected() -> None:
+async def test_a_background_task_is_not_garbage_collected_while_it_waits() -> None:
     waited_for: list[weakref.ref[asyncio.Future[None]]] = []
     ended = asyncio.Event()
 
@@ -37,15 +37,15 @@ async def test_a_background_task_that_waits_for_what_nothing_else_refers_to_is_n
 
 
 @pytest.mark.parametrize("fails", [False, True])
-async def test_a_background_task_that_has_ended_is_let_go_and_its_error_is_not_reported(
+async def test_an_ended_background_task_is_released_and_its_error_is_not_reported(
     caplog: pytest.LogCaptureFixture, *, fails: bool
 ) -> None:
     async def work() -> None:
         if fails:
             raise LookupError
 
-    job: Any = weakref.ref(spawn_background(work()))
+    task: Any = weakref.ref(spawn_background(work()))
     await settle()
     gc.collect()
-    assert job() is None
+    assert task() is None
     assert caplog.records == []

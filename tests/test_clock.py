@@ -1,4 +1,4 @@
-"""The clock that tells the time, and ids that nobody can guess."""
+"""The system clock, and unguessable task ids."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -7,9 +7,9 @@ from raincheck.clock import Clock, SystemClock, new_task_id
 from raincheck.core.validation import check_name
 
 
-def test_the_clock_of_this_machine_tells_the_time_in_utc() -> None:
+def test_the_system_clock_is_in_utc() -> None:
     clock: Clock = SystemClock()
-    before, now = datetime.now(UTC), clock.now()  # noqa: TID251 - what it is compared with
+    before, now = datetime.now(UTC), clock.now()  # noqa: TID251 - for comparison
     assert now.tzinfo is UTC
     assert timedelta(0) <= now - before < timedelta(minutes=1)
 
@@ -25,14 +25,14 @@ def test_an_id_has_128_random_bits_in_characters_that_are_safe_everywhere() -> N
         check_name(task_id, what="a task's id")
 
 
-def test_every_part_of_an_id_but_its_time_is_left_to_chance() -> None:
+def test_every_part_of_an_id_except_its_time_is_random() -> None:
     ids = [new_task_id(NOW) for _ in range(1_000)]
     assert {task_id[:12] for task_id in ids} == {f"{int(NOW.timestamp() * 1_000):012x}"}
     for position in range(12, 44):
         assert len({task_id[position] for task_id in ids}) == 16
 
 
-def test_later_ids_come_after_earlier_ones() -> None:
+def test_later_ids_sort_after_earlier_ones() -> None:
     moments = [NOW - timedelta(days=9_000), NOW, NOW + timedelta(milliseconds=1), NOW + timedelta(days=90_000)]
     ids = [new_task_id(moment) for moment in moments]
     assert ids == sorted(ids)

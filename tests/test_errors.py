@@ -1,4 +1,4 @@
-"""The error tree is the one that its docstring draws, and messages say what happened, to what, and what to do."""
+"""The error tree matches its documentation, and messages say what happened, to what, and what to do."""
 
 import inspect
 import re
@@ -53,13 +53,13 @@ def _drawn() -> dict[str, str | None]:
     return parents
 
 
-def test_the_tree_that_is_drawn_is_the_real_one() -> None:
+def test_the_documented_error_tree_is_the_real_one() -> None:
     real = {name: member.__bases__[0].__name__ for name, member in CLASSES.items()}
     real_tree = {name: None if parent == "Exception" else parent for name, parent in real.items()}
     assert _drawn() == real_tree
 
 
-def test_the_drawing_is_complete_and_in_the_order_of_the_code() -> None:
+def test_the_documented_error_tree_is_complete_and_in_the_order_of_the_code() -> None:
     drawn = _drawn()
     assert set(drawn) == set(CLASSES)
     for module in {member.__module__ for member in CLASSES.values()}:
@@ -72,7 +72,7 @@ def test_the_drawing_is_complete_and_in_the_order_of_the_code() -> None:
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_every_error_is_ours_and_says_what_it_means(name: str) -> None:
+def test_every_error_is_a_raincheck_error_with_a_docstring(name: str) -> None:
     error = CLASSES[name]
     assert issubclass(error, RaincheckError)
     assert error.__doc__
@@ -84,7 +84,7 @@ def test_an_error_about_a_task_carries_its_id() -> None:
         TaskNotFound("task-1"),
         IllegalTransition("task-1", "completed", "cancel"),
         WrongState("task-1", "approve", "draft", "review"),
-        TransitionRefused("task-1", "approve", "draft", "its guard says no"),
+        TransitionRefused("task-1", "approve", "draft", "its guard is false"),
         CancelRefused("task-1", "not-cancellable", "it has no state for that"),
         LeaseLost("task-1", 3),
         StaleChange("task-1"),
@@ -99,7 +99,7 @@ def test_an_error_about_a_task_carries_its_id() -> None:
         assert "'task-1'" in str(error)
 
 
-def test_facts_that_a_program_may_want_are_attributes() -> None:
+def test_facts_that_a_program_may_need_are_attributes() -> None:
     illegal = IllegalTransition("task-1", "completed", "cancel")
     assert (illegal.phase, illegal.event) == ("completed", "cancel")
     assert LeaseLost("task-1", 3).attempt == 3
@@ -113,16 +113,16 @@ def test_facts_that_a_program_may_want_are_attributes() -> None:
 
 MESSAGES = [
     (TaskNotFound("t"), "task 't' not found: it is unknown, has expired, or is not yours"),
-    (IllegalTransition("t", "completed", "cancel"), "task 't' is completed: it can't take 'cancel'; nothing changed"),
+    (IllegalTransition("t", "completed", "cancel"), "task 't' is completed: 'cancel' is not possible; nothing changed"),
     (
         LeaseLost("t", 3),
-        "attempt 3 does not hold task 't' (it ended, was never claimed, or another attempt began): stop the work",
+        "attempt 3 does not hold task 't' (it ended, was never claimed, or another attempt started): stop the work",
     ),
-    (StaleChange("t"), "task 't' changed since it was read: load it again and decide anew"),
+    (StaleChange("t"), "task 't' changed since it was read: read it again and decide again"),
     (AlreadyRecorded("t", "question 'a'"), "task 't' already has question 'a'; nothing was written"),
     (
         IdempotencyConflict("t", "key"),
-        "idempotency key 'key' already belongs to task 't', which was asked for another tool or with other arguments:",
+        "idempotency key 'key' already belongs to task 't', which was created for another tool or other arguments:",
     ),
     (TooLarge("arguments", 2_000_000, 1_000), "arguments has 2,000,000 bytes, and 1,000 are allowed: send less, or "),
     (TooLarge("a name", 9, 5, "characters"), "a name has 9 characters, and 5 are allowed"),
@@ -138,19 +138,19 @@ def test_a_message_says_what_happened_and_what_to_do(error: RaincheckError, mess
     assert message in str(error)
 
 
-def test_what_is_recorded_already_is_named_alike_everywhere() -> None:
+def test_an_already_recorded_item_is_named_the_same_everywhere() -> None:
     assert AlreadyRecorded.step("t", "load", 2).what == "step 'load' (2)"
     assert AlreadyRecorded.input_request("t", "a").what == "question 'a'"
     assert str(AlreadyRecorded("t")).startswith("task 't' already has been created; nothing was written")
 
 
-def test_a_quota_tells_when_to_come_back() -> None:
+def test_a_quota_error_says_when_to_retry() -> None:
     quota = QuotaExceeded("new tasks", 5, timedelta(seconds=42))
     assert (quota.which, quota.limit, quota.retry_after) == ("new tasks", 5, timedelta(seconds=42))
 
 
 @pytest.mark.parametrize("seconds", [0.001, 0.4, 1.4])
-def test_a_quota_never_tells_to_come_back_too_early(seconds: float) -> None:
+def test_a_quota_error_never_suggests_a_retry_that_is_too_early(seconds: float) -> None:
     found = re.search(r"in (\d+) s", str(QuotaExceeded("new tasks", 5, timedelta(seconds=seconds))))
     assert found is not None
     assert int(found[1]) >= seconds

@@ -1,4 +1,4 @@
-"""What the examples show is so: each checks its own claims, and says at the end what it has shown."""
+"""The examples run: each checks its own claims, and prints them at the end."""
 
 import subprocess
 import sys
@@ -10,11 +10,11 @@ from tests.support import ROOT
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 SERVERS = {"conformance.py"}
-"""They run until they are stopped: the official suite looks at them, in `tests/conformance`."""
+"""They run until they are stopped. The official suite checks them, in `tests/conformance`."""
 
 
-@pytest.mark.parametrize("example", [one for one in EXAMPLES if one.name not in SERVERS], ids=lambda one: one.name)
-def test_an_example_runs_and_shows_what_it_says(example: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("example", [path for path in EXAMPLES if path.name not in SERVERS], ids=lambda path: path.name)
+def test_an_example_runs_and_shows_its_claims(example: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, example], capture_output=True, text=True, check=False, timeout=100, cwd=tmp_path
     )

@@ -1,4 +1,4 @@
-"""The public names are there, and importing raincheck costs little."""
+"""The public names exist, and importing raincheck is cheap."""
 
 import importlib
 import pkgutil
@@ -20,7 +20,7 @@ def _names(module: str) -> list[str]:
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_every_module_can_be_imported_and_has_what_it_says(module: str) -> None:
+def test_every_module_can_be_imported_and_has_its_declared_names(module: str) -> None:
     names = _names(module)
     assert len(names) == len(set(names))
     for name in names:
@@ -33,11 +33,11 @@ def test_the_public_names_are_sorted_and_can_be_imported_with_a_star(module: str
     # As ruff sorts them: constants, classes, the rest.
     assert names == sorted(names, key=lambda name: (not name.isupper(), not name[:1].isupper(), name))
     found: dict[str, object] = {}
-    exec(f"from {module} import *", found)  # noqa: S102 - what the test is about
+    exec(f"from {module} import *", found)  # noqa: S102 - the subject of the test
     assert set(names) <= set(found)
 
 
-def test_what_a_user_starts_with_is_in_the_front() -> None:
+def test_the_root_package_exports_the_main_names() -> None:
     assert raincheck.__all__ == sorted(raincheck.__all__)
     assert {"RaincheckError", "open_store"} <= set(raincheck.__all__)
 
@@ -57,15 +57,15 @@ def test_importing_raincheck_imports_nothing_heavy() -> None:
 
 
 @pytest.mark.cold
-def test_who_only_calls_the_tasks_of_others_does_without_the_engine_until_it_is_asked_for() -> None:
+def test_importing_the_client_does_not_import_the_engine() -> None:
     assert "raincheck.engine" not in _imported_by("import raincheck.client")
     assert "raincheck.engine" in _imported_by("from raincheck import Engine")
     assert set(raincheck.__all__) <= set(dir(raincheck))
     with pytest.raises(AttributeError, match="'raincheck' has no attribute 'Tsaks'"):
-        _ = raincheck.Tsaks  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType] - that is it
+        _ = raincheck.Tsaks  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType] - the subject of the test
 
 
 @pytest.mark.cold
-def test_importing_a_part_imports_no_more_than_it_needs() -> None:
+def test_importing_core_and_store_modules_imports_nothing_heavy() -> None:
     for module in ("raincheck.core.decide", "raincheck.stores.base", "raincheck.stores.memory"):
         assert not _imported_by(f"import {module}") & HEAVY

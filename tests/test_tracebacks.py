@@ -1,4 +1,4 @@
-"""Errors of ours reach the handlers of a log with their traceback as text."""
+"""Errors that are logged reach the handlers with their traceback as text."""
 
 import ast
 import logging
@@ -16,8 +16,8 @@ from raincheck.tracebacks import LOGGED_LIMIT, FailureMessage, text_logger
 logger = text_logger("tests.tracebacks")
 
 
-class Rendering(RichHandler):
-    """The handler of the SDK, which can't render an exception here."""
+class StrictRichHandler(RichHandler):
+    """The handler of the SDK. It fails for a record with `exc_info`."""
 
     def __init__(self) -> None:
         super().__init__(console=Console(file=StringIO(), width=80), rich_tracebacks=True)
@@ -30,8 +30,8 @@ class Rendering(RichHandler):
 
 
 @pytest.fixture
-def rendering() -> Iterator[Rendering]:
-    handler = Rendering()
+def rendering() -> Iterator[StrictRichHandler]:
+    handler = StrictRichHandler()
     logger.addHandler(handler)
     yield handler
     logger.removeHandler(handler)
@@ -41,7 +41,7 @@ def fail(message: str = "no room for 100%") -> None:
     raise ConnectionError(message)
 
 
-def test_a_handler_receives_the_traceback_as_text_below_the_message(rendering: Rendering) -> None:
+def test_a_handler_receives_the_traceback_as_text_below_the_message(rendering: StrictRichHandler) -> None:
     try:
         fail()
     except ConnectionError:
@@ -52,7 +52,7 @@ def test_a_handler_receives_the_traceback_as_text_below_the_message(rendering: R
     assert last == "ConnectionError: no room for 100%"
 
 
-def test_text_that_was_formatted_before_is_not_formatted_again(rendering: Rendering) -> None:
+def test_text_that_was_formatted_before_is_not_formatted_again(rendering: StrictRichHandler) -> None:
     logger.error("task %s failed", "abc", extra={"traceback": "as formatted"})
     (record,) = rendering.records
     message: object = record.msg
@@ -60,13 +60,13 @@ def test_text_that_was_formatted_before_is_not_formatted_again(rendering: Render
     assert not hasattr(record, "traceback"), "handlers that write all fields write it once"
 
 
-def test_a_record_without_an_error_is_left_as_it_is(rendering: Rendering) -> None:
+def test_a_record_without_an_error_is_unchanged(rendering: StrictRichHandler) -> None:
     logger.warning("%d left", 3)
     (record,) = rendering.records
     assert (record.msg, record.args) == ("%d left", (3,))
 
 
-def test_a_long_traceback_is_logged_with_its_first_cause_and_its_last_call(rendering: Rendering) -> None:
+def test_a_long_traceback_is_logged_with_its_first_cause_and_its_last_call(rendering: StrictRichHandler) -> None:
     try:
         try:
             fail("the first cause")
@@ -81,7 +81,7 @@ def test_a_long_traceback_is_logged_with_its_first_cause_and_its_last_call(rende
 
 
 def _logs_errors(tree: ast.AST) -> bool:
-    """Whether a module calls `.exception("message")`, or gives a call `exc_info`."""
+    """Return whether a module calls `.exception("message")`, or gives a call `exc_info`."""
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     return any(
         (isinstance(call.func, ast.Attribute) and call.func.attr == "exception" and call.args)
@@ -90,9 +90,9 @@ def _logs_errors(tree: ast.AST) -> bool:
     )
 
 
-def test_every_module_that_logs_an_error_does_so_as_text() -> None:
+def test_every_module_logs_tracebacks_as_text() -> None:
     modules = {path: path.read_text(encoding="utf-8") for path in Path(raincheck.__file__).parent.rglob("*.py")}
     logging_errors = {path.name for path, text in modules.items() if _logs_errors(ast.parse(text))}
-    assert {"errors.py", "runner.py", "results.py"} <= logging_errors, "they are found"
+    assert {"errors.py", "runner.py", "results.py"} <= logging_errors, "these modules log errors"
     without = [path for path, text in modules.items() if _logs_errors(ast.parse(text)) and "text_logger(" not in text]
     assert without == []

@@ -1,4 +1,4 @@
-"""What callers see over HTTP on this machine: each server in a process of its own, all asked by the same client.
+"""Measure servers over HTTP on this machine: each server in its own process, all called by the same client.
 
-Everything is a ratio to the plain tool call of the SDK that raincheck stands on, in the same run.
+Most figures are a ratio to the plain tool call of the SDK that raincheck is built on, in the same run.
 """

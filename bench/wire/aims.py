@@ -1,4 +1,4 @@
-"""What should be: the bounds of what servers do."""
+"""The aims: bounds for the figures of servers."""
 
 from collections.abc import Mapping
 
@@ -17,7 +17,7 @@ _AIMS: Mapping[str, tuple[Side, Mapping[str, float]]] = {
 
 
 def aim(name: str, server: str) -> Bound | None:
-    """What a figure of a server should be, if that is said of it."""
+    """Return the bound of a server's figure, if it has one."""
     if name not in _AIMS:
         return None
     side, limits = _AIMS[name]

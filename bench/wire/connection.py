@@ -1,4 +1,4 @@
-"""A connection to a server. It reads of an answer what it must, so that most of what is measured is the server's."""
+"""Connections to a server, which parse as little as possible, so that the server dominates the measurement."""
 
 import asyncio
 import json
@@ -8,10 +8,10 @@ from time import monotonic
 from typing import Any, Protocol, TypeAlias
 
 TIMEOUT = 60.0
-"""Seconds that an answer may take, before all is given up."""
+"""Seconds after which a request fails."""
 
 IDLE = 2.0
-"""Seconds for which a connection may say nothing. Servers close it after some more: so it is made anew before."""
+"""Seconds after which an unused connection is replaced, before the server closes it."""
 
 Message: TypeAlias = Mapping[str, Any]
 
@@ -21,7 +21,7 @@ _SESSION = b"\r\nmcp-session-id: "
 
 
 class Channel(Protocol):
-    """What a caller sends requests through."""
+    """A channel for the requests of a caller."""
 
     async def ask(self, request: bytes) -> Message:
         """Send a request and return its result."""
@@ -29,13 +29,13 @@ class Channel(Protocol):
 
 
 class Connection:
-    """One request after the other."""
+    """An HTTP connection that carries one request after the other."""
 
     def __init__(self, port: int) -> None:
         self._port = port
         self._used = 0.0
         self.session: str | None = None
-        """The session that the last answer named."""
+        """The session id in the last answer."""
 
     async def open(self) -> None:
         self._used = monotonic()
@@ -45,17 +45,17 @@ class Connection:
         self._writer.close()
 
     async def ask(self, request: bytes) -> Message:
-        """The result."""
+        """Send a request and return its result."""
         async with asyncio.timeout(TIMEOUT):
             return result_of(request, await self._answer(request))
 
-    async def tell(self, notification: bytes) -> None:
+    async def notify(self, notification: bytes) -> None:
         await self._send(notification)
         head = await self._head()
         await self._reader.readexactly(int(_value(head, _LENGTH) or 0))
 
     async def stream(self, request: bytes) -> AsyncGenerator[Message]:
-        """What the server says from now on. Whoever has heard enough closes the connection."""
+        """Send a request, and yield the messages of its stream. The caller closes the connection to end it."""
         await self._send(request)
         head = await self._head()
         if _value(head, _LENGTH) is not None:
@@ -77,7 +77,7 @@ class Connection:
         if (length := _value(head, _LENGTH)) is not None:
             answer: Message = json.loads(await self._reader.readexactly(int(length)))
             return answer
-        # What a server says on the way to its answer is read and left aside.
+        # Notifications before the answer are read and ignored.
         answers = [message async for message in self._messages() if "id" in message]
         return answers[-1]
 
@@ -88,11 +88,11 @@ class Connection:
         return head
 
     async def _messages(self) -> AsyncGenerator[Message]:
-        """Of server-sent events, in chunks. All servers here write one event in one chunk."""
+        """Yield the messages of server-sent events. All servers here write one event in one chunk."""
         while length := int(await self._reader.readuntil(_LINE), 16):
             chunk = await self._reader.readexactly(length + len(_LINE))
             for line in chunk.splitlines():
-                # An event without data only says from where to go on.
+                # An event without data only sets the id to resume from.
                 if line.startswith(b"data: {"):
                     yield json.loads(line.removeprefix(b"data: "))
         await self._reader.readexactly(len(_LINE))
@@ -105,7 +105,7 @@ class LineConnection:
         self._reader = reader
         self._writer = writer
         self._pending: dict[int, asyncio.Future[Message]] = {}
-        self._reads = asyncio.create_task(self._read())
+        self._reader_task = asyncio.create_task(self._read())
 
     async def ask(self, request: bytes) -> Message:
         """Send a request and return its result."""
@@ -116,7 +116,7 @@ class LineConnection:
             return result_of(request, await answer)
 
     def close(self) -> None:
-        self._reads.cancel()
+        self._reader_task.cancel()
         self._writer.close()
 
     async def _read(self) -> None:
@@ -130,7 +130,7 @@ class LineConnection:
 
 
 def result_of(request: bytes, answer: Message) -> Message:
-    """The result in an answer. An error is raised."""
+    """Return the result of an answer, or raise its error."""
     if "result" not in answer:
         raise RuntimeError(f"the server refused {request!r}: {answer}")
     result: Message = answer["result"]
@@ -138,11 +138,11 @@ def result_of(request: bytes, answer: Message) -> Message:
 
 
 def _value(head: bytes, name: bytes) -> bytes | None:
-    begin = head.lower().find(name)
-    if begin < 0:
+    start = head.lower().find(name)
+    if start < 0:
         return None
-    begin += len(name)
-    return head[begin : head.index(b"\r", begin)]
+    start += len(name)
+    return head[start : head.index(b"\r", start)]
 
 
 @asynccontextmanager

@@ -1,80 +1,80 @@
-"""What a client does, to be measured. What it needs for that is made before, and what it left behind is ended after."""
+"""The operations of the client. Each creates the tasks it needs before the measurement, and ends leftovers after it."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from time import perf_counter
 
 from bench.wire.callers import ARGUMENTS, ASKING, ENDLESS, QUICK, TASK, Callers, is_done
 from bench.wire.connection import Channel
-from bench.wire.knowing import polled, told
-from bench.wire.orders import Operation, Order, Told
-from bench.wire.requests import Made
+from bench.wire.delay_operations import polled, told
+from bench.wire.orders import Operation, Order, OrderResult
+from bench.wire.requests import CreatedTask
 
 PREPARED = 60
-"""Tasks at most that are made first, for what is done once with each."""
+"""The highest number of tasks that are prepared for an operation that is performed once on each."""
 
 STRIDE = 7_919
-"""A prime. From one task to the one that is polled next, so that of many the last are asked for like the first."""
+"""The distance between two tasks that are polled in succession: a prime, so that all tasks are polled equally."""
 
 
-async def _call(callers: Callers, order: Order) -> Told:
-    async def one(connection: Channel) -> None:
+async def _call(callers: Callers, order: Order) -> OrderResult:
+    async def act(connection: Channel) -> None:
         await connection.ask(callers.requests.call(QUICK, ARGUMENTS[QUICK]))
 
-    return await callers.repeat(one, order)
+    return await callers.repeat(act, order)
 
 
-async def _create(callers: Callers, order: Order) -> Told:
-    tasks: list[Made] = []
+async def _create(callers: Callers, order: Order) -> OrderResult:
+    tasks: list[CreatedTask] = []
 
-    async def one(connection: Channel) -> None:
+    async def act(connection: Channel) -> None:
         tasks.append(await callers.create(connection, TASK))
 
-    told = await callers.repeat(one, order)
+    result = await callers.repeat(act, order)
     await callers.finish(tasks)
-    return told
+    return result
 
 
-async def _get(callers: Callers, order: Order) -> Told:
+async def _get(callers: Callers, order: Order) -> OrderResult:
     if not callers.finished:
-        callers.finished.extend(await callers.made(TASK, PREPARED))
+        callers.finished.extend(await callers.create_tasks(TASK, PREPARED))
         await callers.finish(callers.finished)
-    return await _polled(callers, order, callers.finished)
+    return await _poll(callers, order, callers.finished)
 
 
-async def _get_working(callers: Callers, order: Order) -> Told:
-    tasks = await callers.made(ENDLESS, order.callers)
-    told = await _polled(callers, order, tasks)
-    await callers.ask([callers.requests.cancel(task) for task in tasks])
-    return told
+async def _get_working(callers: Callers, order: Order) -> OrderResult:
+    tasks = await callers.create_tasks(ENDLESS, order.callers)
+    result = await _poll(callers, order, tasks)
+    await callers.send_all([callers.requests.cancel(task) for task in tasks])
+    return result
 
 
-async def _polled(callers: Callers, order: Order, tasks: Sequence[Made]) -> Told:
+async def _poll(callers: Callers, order: Order, tasks: Sequence[CreatedTask]) -> OrderResult:
     numbers = iter(range(order.count))
 
-    async def one(connection: Channel) -> None:
+    async def act(connection: Channel) -> None:
         await connection.ask(callers.requests.get(tasks[next(numbers) * STRIDE % len(tasks)]))
 
-    return await callers.repeat(one, order)
+    return await callers.repeat(act, order)
 
 
-async def _cancel(callers: Callers, order: Order) -> Told:
-    tasks = await callers.made(ENDLESS, min(PREPARED, order.count))
-    return await callers.ask([callers.requests.cancel(task) for task in tasks])
+async def _cancel(callers: Callers, order: Order) -> OrderResult:
+    tasks = await callers.create_tasks(ENDLESS, min(PREPARED, order.count))
+    return await callers.send_all([callers.requests.cancel(task) for task in tasks])
 
 
-async def _update(callers: Callers, order: Order) -> Told:
-    tasks = await callers.made(ASKING, min(PREPARED, order.count))
-    asking = await callers.until(tasks, lambda task: task["status"] == "input_required")
+async def _update(callers: Callers, order: Order) -> OrderResult:
+    tasks = await callers.create_tasks(ASKING, min(PREPARED, order.count))
+    states = await callers.until(tasks, lambda task: task["status"] == "input_required")
     update = callers.requests.update
-    done = await callers.ask([update(task, state["inputRequests"]) for task, state in asking.items()])
+    done = await callers.send_all([update(task, state["inputRequests"]) for task, state in states.items()])
     await callers.finish(tasks)
     return done
 
 
-async def _result(callers: Callers, order: Order) -> Told:
+async def _result(callers: Callers, order: Order) -> OrderResult:
     """Call, and have the result: at once, or by waiting for it in 2025, or by asking again and again in 2026."""
 
-    async def one(connection: Channel) -> None:
+    async def act(connection: Channel) -> None:
         task = await callers.begin(connection, QUICK)
         if task is None:
             return
@@ -84,32 +84,32 @@ async def _result(callers: Callers, order: Order) -> Told:
         while not is_done(await connection.ask(callers.requests.get(task))):
             pass
 
-    return await callers.repeat(one, order)
+    return await callers.repeat(act, order)
 
 
-async def _fill(callers: Callers, order: Order) -> Told:
-    """Finished tasks to poll. Where the last have ended, nearly all have."""
-    begun = perf_counter()
-    tasks = await callers.made(TASK, order.count)
+async def _fill(callers: Callers, order: Order) -> OrderResult:
+    """Create finished tasks to poll. When the last ones have ended, nearly all have."""
+    started_at = perf_counter()
+    tasks = await callers.create_tasks(TASK, order.count)
     await callers.until(tasks[-order.callers :], is_done)
     callers.finished.extend(tasks)
-    return Told(len(tasks), perf_counter() - begun)
+    return OrderResult(len(tasks), perf_counter() - started_at)
 
 
-async def _all_done(callers: Callers, order: Order) -> Told:
-    """All at once, until the last has ended."""
-    begun = perf_counter()
-    tasks = await callers.made(TASK, order.count)
-    return Told(len(tasks), await callers.finish(tasks) - begun)
+async def _all_done(callers: Callers, order: Order) -> OrderResult:
+    """Create all tasks at once, and wait until the last has ended."""
+    started_at = perf_counter()
+    tasks = await callers.create_tasks(TASK, order.count)
+    return OrderResult(len(tasks), await callers.finish(tasks) - started_at)
 
 
-async def _leave(callers: Callers, order: Order) -> Told:
-    """Tasks that go on."""
-    begun = perf_counter()
-    return Told(len(await callers.made(ENDLESS, order.count)), perf_counter() - begun)
+async def _leave(callers: Callers, order: Order) -> OrderResult:
+    """Create tasks that never end."""
+    started_at = perf_counter()
+    return OrderResult(len(await callers.create_tasks(ENDLESS, order.count)), perf_counter() - started_at)
 
 
-OPERATIONS: Mapping[Operation, Callable[[Callers, Order], Awaitable[Told]]] = {
+OPERATIONS: Mapping[Operation, Callable[[Callers, Order], Awaitable[OrderResult]]] = {
     "call": _call,
     "create": _create,
     "get": _get,

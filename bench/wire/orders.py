@@ -1,4 +1,4 @@
-"""What the client is ordered to do, and what it tells of it."""
+"""The orders to the client, and their results."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,26 +13,26 @@ Operation: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to measure: for so many seconds, or so often, whatever comes first."""
+    """An operation to measure, until the seconds or the count are reached."""
 
     port: int
     generation: Generation
     operation: Operation
     callers: int
     seconds: float
-    """Where it is measured how late something is known: how long that takes itself."""
+    """For `told` and `polled`: the length of a task."""
     count: int
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """How often it was done, and how many seconds that took; or how many seconds late each was known."""
+class OrderResult:
+    """The number of operations and the seconds that they took, and for `told` and `polled` the delay of each."""
 
     count: int
     seconds: float
     late: Sequence[float] = ()
     lasted: Sequence[float] = ()
-    """How many seconds each took itself."""
+    """The length of each task in seconds."""
 
     @property
     def rate(self) -> float:

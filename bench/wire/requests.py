@@ -1,4 +1,4 @@
-"""What is asked of servers, in the words of both generations, as bytes that are ready to be sent."""
+"""The requests to servers, in both protocol versions, as bytes that are ready to send."""
 
 import json
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from itertools import count
 from typing import Literal, NamedTuple, TypeAlias
 
 OWNERS = 100
-"""Users who call in turns. One alone would be told to create less."""
+"""The users that calls alternate between. A single one would exceed its quota."""
 
 Generation: TypeAlias = Literal["2026-07-28", "2025-11-25"]
 
@@ -21,7 +21,7 @@ _META: Mapping[str, object] = {
 _ACCEPTED: Mapping[str, object] = {"action": "accept", "content": {"sure": True}}
 
 
-class Made(NamedTuple):
+class CreatedTask(NamedTuple):
     """A task, and the number of its owner."""
 
     task_id: str
@@ -29,12 +29,12 @@ class Made(NamedTuple):
 
 
 class Requests:
-    """The requests to one server, in the words of one generation."""
+    """The requests to one server, in one protocol version."""
 
     def __init__(self, port: int, generation: Generation) -> None:
         self.generation: Generation = generation
         self.session: str | None = None
-        """2025 has sessions: where there is one, all requests name it."""
+        """The session of 2025, if there is one. All requests name it."""
         self.port = port
         self._numbers = count(1)
 
@@ -46,34 +46,34 @@ class Requests:
         return self._message({"jsonrpc": "2.0", "method": "notifications/initialized"}, {}, 0)
 
     def call(self, tool: str, arguments: Mapping[str, object]) -> bytes:
-        """A call. It says that it knows tasks where that is said of the client and not of the call."""
+        """Return a call. In 2026, it declares support for tasks, since that is declared for the client."""
         return self._request("tools/call", tool, {"name": tool, "arguments": arguments}, 0)
 
     def create(self, tool: str, arguments: Mapping[str, object], owner: int) -> bytes:
-        """A call whose answer is a task."""
+        """Return a call whose answer is a task."""
         as_task: Mapping[str, object] = {"task": {}} if self.generation == "2025-11-25" else {}
         return self._request("tools/call", tool, {"name": tool, "arguments": arguments, **as_task}, owner)
 
-    def get(self, made: Made) -> bytes:
-        return self._about("tasks/get", made)
+    def get(self, task: CreatedTask) -> bytes:
+        return self._task_request("tasks/get", task)
 
-    def result(self, made: Made) -> bytes:
-        """Only in 2025: the answer comes when the task has ended."""
-        return self._about("tasks/result", made)
+    def result(self, task: CreatedTask) -> bytes:
+        """Return the request for the result, only in 2025: it is answered when the task has ended."""
+        return self._task_request("tasks/result", task)
 
-    def cancel(self, made: Made) -> bytes:
-        return self._about("tasks/cancel", made)
+    def cancel(self, task: CreatedTask) -> bytes:
+        return self._task_request("tasks/cancel", task)
 
-    def update(self, made: Made, keys: Mapping[str, object]) -> bytes:
-        """Only in 2026: answers to what is asked under these keys."""
-        return self._about("tasks/update", made, inputResponses=dict.fromkeys(keys, _ACCEPTED))
+    def update(self, task: CreatedTask, keys: Mapping[str, object]) -> bytes:
+        """Return the answers to the input requests with these keys, only in 2026."""
+        return self._task_request("tasks/update", task, inputResponses=dict.fromkeys(keys, _ACCEPTED))
 
-    def listen(self, made: Made) -> bytes:
-        """Only in 2026: be told of the task's changes."""
-        return self._request("subscriptions/listen", None, {"notifications": {"taskIds": [made.task_id]}}, made.owner)
+    def listen(self, task: CreatedTask) -> bytes:
+        """Return the request to subscribe to the task's changes, only in 2026."""
+        return self._request("subscriptions/listen", None, {"notifications": {"taskIds": [task.task_id]}}, task.owner)
 
-    def _about(self, method: str, made: Made, **params: object) -> bytes:
-        return self._request(method, made.task_id, {"taskId": made.task_id, **params}, made.owner)
+    def _task_request(self, method: str, task: CreatedTask, **params: object) -> bytes:
+        return self._request(method, task.task_id, {"taskId": task.task_id, **params}, task.owner)
 
     def _request(self, method: str, named: str | None, params: Mapping[str, object], owner: int) -> bytes:
         if self.generation == "2026-07-28":

@@ -1,8 +1,7 @@
 """Our servers, each as a process: `python -m bench.wire.server floor|sdk|serve|take|work [STORE]`.
 
-They have the tools that the servers of tests/peers have, and print their port. The floor does no more than HTTP: nobody
-who speaks it on this stack is faster. One that serves does the work itself, as servers do unless they are told not to;
-one that takes tasks leaves it to those who work.
+They have the same tools as the servers of tests/peers, and print their port. `floor` does only HTTP, so it is the limit
+of this stack. `serve` also runs the tasks, as servers do by default; `take` leaves that to `work` processes.
 """
 
 import asyncio
@@ -14,7 +13,7 @@ from mcp.server.mcpserver import MCPServer
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bench.owners import by_header
-from bench.serving import serve
+from bench.processes import serve
 from raincheck import TaskContext, Tasks
 
 _ANSWER = json.dumps({"jsonrpc": "2.0", "id": 0, "result": {"content": []}}).encode()
@@ -22,9 +21,9 @@ _SURE = {"type": "object", "properties": {"sure": {"type": "boolean"}}, "require
 
 
 async def floor(scope: Scope, receive: Receive, send: Send) -> None:
-    """Reads a request, and answers always the same."""
+    """Read a request, and send a constant response."""
     if scope["type"] == "lifespan":
-        # Once for the beginning, and once for the end.
+        # Once for the startup, and once for the shutdown.
         for _ in range(2):
             await send({"type": f"{(await receive())['type']}.complete"})
         return
@@ -49,9 +48,9 @@ async def wait() -> str:
 
 
 async def nap(seconds: float) -> str:
-    """Says when it ended."""
+    """Sleep, and return when it ended."""
     await asyncio.sleep(seconds)
-    return str(time.time())  # noqa: TID251 - what another process can compare with its own
+    return str(time.time())  # noqa: TID251 - comparable between processes
 
 
 async def ask(question: str, task: TaskContext) -> str:
@@ -59,14 +58,14 @@ async def ask(question: str, task: TaskContext) -> str:
 
 
 def sdk() -> ASGIApp:
-    """The tool as the SDK serves it."""
+    """Serve the tool with the SDK alone."""
     mcp = _server()
     mcp.tool()(greet)
     return mcp.streamable_http_app()
 
 
 def make_tasks(store: str, *, works: bool) -> Tasks:
-    """The same as a task: one as it comes, and those that are always given as one."""
+    """Serve the tools with tasks: one with the automatic mode, and the others always as tasks."""
     tasks = Tasks(_server(), store, works=works, owner=by_header)
     tasks.tool()(greet)
     for tool in (always, wait, ask, nap):
@@ -75,7 +74,7 @@ def make_tasks(store: str, *, works: bool) -> Tasks:
 
 
 def _server() -> MCPServer:
-    # Quiet: what it costs to write a line of a log is the business of whoever wants to have it.
+    # Without log lines for requests, whose cost is not part of the comparison.
     return MCPServer("bench", log_level="WARNING")
 
 

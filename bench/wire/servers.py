@@ -1,4 +1,4 @@
-"""The servers that are compared: how each is started, and what it speaks."""
+"""The servers that are compared: their commands and protocol versions."""
 
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -6,35 +6,35 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.serving import started
+from bench.processes import started
 from bench.wire.requests import Generation
 
 OURS = (sys.executable, "-m", "bench.wire.server")
 SDK = "mcp 2.x"
 WORKERS = (0, 1, 3)
-"""How many processes do the work beside a server on a database. Where there are none, it works itself."""
+"""Numbers of worker processes beside a server on a database. With none, the server runs the tasks."""
 
 PLAIN_2025, PLAIN_MCP1 = f"{SDK}, 2025", "mcp 1.x"
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One that is measured."""
+    """A server to measure."""
 
     name: str
     command: Sequence[str]
     generation: Generation = "2026-07-28"
     variables: Mapping[str, str] = field(default_factory=dict[str, str])
     workers: int = 0
-    """Processes that do the work beside it."""
+    """The number of worker processes beside it."""
     has_tasks: bool = True
     database: str | None = None
-    """The URL of the one that it uses, if it does."""
+    """The URL of its database, if it uses one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
-    """A server that is up."""
+class RunningServer:
+    """A server that is running."""
 
     server: Server
     port: int
@@ -42,17 +42,17 @@ class Running:
 
 
 @asynccontextmanager
-async def running(server: Server) -> AsyncGenerator[Running]:
-    """Start it, with its workers."""
+async def running(server: Server) -> AsyncGenerator[RunningServer]:
+    """Run a server with its workers until the end of the context."""
     async with AsyncExitStack() as stack:
         process = await stack.enter_async_context(started(server.command, server.variables))
         for _ in range(server.workers):
             await stack.enter_async_context(started((*OURS, "work", server.command[-1])))
-        yield Running(server, int(process.said), process.pid)
+        yield RunningServer(server, int(process.first_line), process.pid)
 
 
 def plain_servers() -> list[Server]:
-    """Those without tasks: how fast HTTP is, and the SDK."""
+    """Return the servers without tasks: plain HTTP, and the SDK."""
     return [
         Server("floor", (*OURS, "floor"), has_tasks=False),
         Server(SDK, (*OURS, "sdk"), has_tasks=False),
@@ -61,7 +61,7 @@ def plain_servers() -> list[Server]:
 
 
 def own_servers(folder: Path, databases: Mapping[int, str]) -> list[Server]:
-    """Ours, on files in the folder and on databases, one for each number of workers."""
+    """Return our servers, on files in the folder and on databases, one for each number of workers."""
     files = {
         "memory": "memory:",
         "SQLite FULL": f"sqlite:///{folder / 'full.db'}",

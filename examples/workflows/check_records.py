@@ -1,4 +1,4 @@
-"""Checks a file of records, one JSON object a line, and prints what is wrong: `python3 check_records.py FILE`."""
+"""Check a file of records, one JSON object per line, and print the errors: `python3 check_records.py FILE`."""
 
 import json
 import sys
@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any, cast
 
 
-def fault_of(line: str) -> str | None:
-    """What is wrong with a record; None if nothing is."""
+def error_in(line: str) -> str | None:
+    """Return what is wrong with a record, or None if it is valid."""
     try:
         value = json.loads(line)
     except ValueError:
         return "is not JSON"
     if not isinstance(value, dict):
-        return "is no object"
+        return "is not an object"
     record = cast("dict[str, Any]", value)
     if not isinstance(record.get("id"), int):
         return "has no id"
@@ -24,9 +24,9 @@ def fault_of(line: str) -> str | None:
 
 def main(file: Path) -> None:
     lines = file.read_text(encoding="utf-8").splitlines()
-    faults = ((number, fault_of(line)) for number, line in enumerate(lines, start=1))
-    wrong = [f"line {number} {fault}" for number, fault in faults if fault is not None]
-    # A few of them will do: what a step comes to is kept with its task.
+    errors = ((number, error_in(line)) for number, line in enumerate(lines, start=1))
+    wrong = [f"line {number} {error}" for number, error in errors if error is not None]
+    # Only the first errors: the result of a step is stored with its task.
     json.dump({"records": len(lines), "wrong": wrong[:20]}, sys.stdout)
 
 

@@ -1,4 +1,4 @@
-"""The rows of a day, one JSON object a line: `python3 export_rows.py DAY`. In earnest they would be in a database."""
+"""Print the rows of a day, one JSON object per line: `python3 export_rows.py DAY`. Real rows would be in a database."""
 
 import json
 import sys

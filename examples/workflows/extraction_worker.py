@@ -1,4 +1,4 @@
-"""What extraction.yaml does with a page. In earnest this would be a model or a service, which takes its time."""
+"""The functions that extraction.yaml calls. A real one would call a model or a service, which takes a while."""
 
 import re
 from pathlib import Path
@@ -11,21 +11,21 @@ AMOUNT = re.compile(r"EUR (\d+\.\d\d)")
 
 
 def list_pages(book: str) -> list[str]:
-    """The names of the pages, in order."""
+    """Return the names of the pages, in order."""
     pages = sorted(page.name for page in (BOOKS / book).glob("*.txt"))
     if not pages:
-        # The message of a ToolError is for callers. Of any other error they see an id only.
+        # Callers see the message of a ToolError. Of any other error they see only an id.
         raise ToolError(f"there is no book {book!r}, or it has no pages")
     return pages
 
 
 def extract(book: str, page: str) -> dict[str, float]:
-    """What is on a page."""
+    """Return the number of amounts on a page, and their total."""
     text = read(BOOKS / book / page)
     if not text.strip():
         raise ToolError(f"{page} is empty: scan it again")
-    found = [float(amount) for amount in AMOUNT.findall(text)]
-    return {"amounts": len(found), "total": round(sum(found), 2)}
+    amounts = [float(amount) for amount in AMOUNT.findall(text)]
+    return {"amounts": len(amounts), "total": round(sum(amounts), 2)}
 
 
 def read(page: Path) -> str:

@@ -1,13 +1,13 @@
 #!/bin/sh
-# Makes a small repository, with another one that it pushes to, for release.yaml to be tried in: FOLDER.
+# Make a small repository in FOLDER, and a remote that it pushes to, to try release.yaml in.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$1"
 cd "$1"
 git init -q --bare remote.git
 git init -q .
-git config user.name "Somebody"
-git config user.email "somebody@example.com"
+git config user.name "Example User"
+git config user.email "user@example.com"
 git remote add origin remote.git
 mkdir releases
 printf '%s\n' remote.git/ releases/ dist/ __pycache__/ '*.db*' > .gitignore

@@ -1,4 +1,4 @@
-"""A warehouse to try export.yaml with, which takes its time: `python3 warehouse.py PORT`."""
+"""A fake warehouse to try export.yaml with, whose imports take a while: `python3 warehouse.py PORT`."""
 
 import json
 import sys
@@ -7,28 +7,28 @@ from typing import Any
 
 
 class Warehouse(ThreadingHTTPServer):
-    """Keeps what it is given."""
+    """Stores uploads, and imports them."""
 
-    def __init__(self, port: int, *, looks: int = 2) -> None:
-        super().__init__(("127.0.0.1", port), Desk)
-        self.looks = looks
-        """How often an import is asked for before it is done."""
+    def __init__(self, port: int, *, polls_needed: int = 2) -> None:
+        super().__init__(("127.0.0.1", port), WarehouseHandler)
+        self.polls_needed = polls_needed
+        """How many polls of an import it takes until the import is done."""
         self.busy = 0
-        """How many uploads it turns away before it takes one."""
+        """How many uploads it rejects as busy before it accepts one."""
         self.uploads: dict[str, str] = {}
         self.imports: list[int] = []
-        """How often each was asked for."""
+        """How often each import was polled."""
         self.end = "done"
         self.messages: list[str] = []
 
 
-class Desk(BaseHTTPRequestHandler):
-    """Answers one request."""
+class WarehouseHandler(BaseHTTPRequestHandler):
+    """Handles one request."""
 
-    server: Warehouse  # pyright: ignore[reportIncompatibleVariableOverride] - only that makes these
+    server: Warehouse  # pyright: ignore[reportIncompatibleVariableOverride] - only a Warehouse creates handlers
 
     def do_PUT(self) -> None:
-        if not self._may_enter():
+        if not self._is_authorized():
             return
         text = self._read()
         if self.server.busy:
@@ -39,27 +39,27 @@ class Desk(BaseHTTPRequestHandler):
             self._answer(201, {})
 
     def do_POST(self) -> None:
-        said = json.loads(self._read())
+        body = json.loads(self._read())
         if self.path == "/messages":
-            self.server.messages.append(said["text"])
-            print(said["text"], file=sys.stderr)
+            self.server.messages.append(body["text"])
+            print(body["text"], file=sys.stderr)
             self._answer(200, {})
-        elif self._may_enter():
+        elif self._is_authorized():
             self.server.imports.append(0)
             self._answer(202, {"id": len(self.server.imports) - 1})
 
     def do_GET(self) -> None:
-        if not self._may_enter():
+        if not self._is_authorized():
             return
         number = int(self.path.rpartition("/")[2])
         self.server.imports[number] += 1
-        is_over = self.server.imports[number] >= self.server.looks
-        self._answer(200, {"state": self.server.end if is_over else "running"})
+        is_done = self.server.imports[number] >= self.server.polls_needed
+        self._answer(200, {"state": self.server.end if is_done else "running"})
 
     def log_message(self, format: str, *args: object) -> None:
-        """Requests are not worth a line."""
+        """Log nothing."""
 
-    def _may_enter(self) -> bool:
+    def _is_authorized(self) -> bool:
         if self.headers.get("authorization") == "Bearer secret":
             return True
         self._answer(401, {"error": "who are you?"})

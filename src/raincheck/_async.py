@@ -24,25 +24,25 @@ _background_tasks: set[asyncio.Task[Any]] = set()
 async def shield(future: asyncio.Future[T]) -> T:
     """Wait for the future; cancelling the wait does not cancel it. `asyncio.shield`, at a third of its cost."""
     if not future.done():
-        woken = asyncio.get_running_loop().create_future()
-        future.add_done_callback(lambda _: None if woken.done() else woken.set_result(None))
-        await woken
+        waiter = asyncio.get_running_loop().create_future()
+        future.add_done_callback(lambda _: None if waiter.done() else waiter.set_result(None))
+        await waiter
     return future.result()
 
 
 def spawn_background(coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     """Run the coroutine as a background task, even if no caller awaits its result."""
-    job = asyncio.create_task(coroutine)
-    _background_tasks.add(job)
-    job.add_done_callback(_end)
-    return job
+    task = asyncio.create_task(coroutine)
+    _background_tasks.add(task)
+    task.add_done_callback(_on_done)
+    return task
 
 
-def _end(job: asyncio.Task[Any]) -> None:
-    _background_tasks.discard(job)
-    if not job.cancelled():
+def _on_done(task: asyncio.Task[Any]) -> None:
+    _background_tasks.discard(task)
+    if not task.cancelled():
         # Mark the exception as retrieved, so that asyncio does not report it as never retrieved.
-        job.exception()
+        task.exception()
 
 
 async def run_to_completion(awaitable: Awaitable[T]) -> T:
@@ -50,18 +50,18 @@ async def run_to_completion(awaitable: Awaitable[T]) -> T:
 
     Raises CancelledError at the end if the waiter was cancelled, even if the work has failed.
     """
-    job = asyncio.ensure_future(awaitable)
+    task = asyncio.ensure_future(awaitable)
     cancelled: asyncio.CancelledError | None = None
-    # An anyio scope would cancel again at every turn of the loop.
+    # An anyio scope would cancel again in every iteration of the loop.
     with anyio.CancelScope(shield=True):
-        while not job.done():
+        while not task.done():
             try:
-                await asyncio.shield(job)
+                await asyncio.shield(task)
             except asyncio.CancelledError as error:
                 cancelled = error
     if cancelled is not None:
         raise cancelled
-    return job.result()
+    return task.result()
 
 
 logger = text_logger(__name__)
@@ -78,21 +78,21 @@ async def repeat(
         try:
             await action()
         except StoreError as error:
-            logger.warning("%s: will try again, since %s", name, error)
+            logger.warning("%s failed, will retry: %s", name, error)
             await clock.sleep(RETRY_DELAY)
         except Exception:
-            logger.exception("%s: an unexpected error; will go on", name)
+            logger.exception("%s failed with an unexpected error, will retry", name)
             await clock.sleep(RETRY_DELAY)
 
 
 async def wait_first(*events: Awaitable[object]) -> None:
     """Wait until one of the events completes, then cancel the rest."""
-    jobs = [asyncio.ensure_future(event) for event in events]
+    tasks = [asyncio.ensure_future(event) for event in events]
     try:
-        await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for job in jobs:
-            job.cancel()
+        for task in tasks:
+            task.cancel()
 
 
 def is_running_in(loop: asyncio.AbstractEventLoop) -> bool:
@@ -107,7 +107,7 @@ def is_running_in(loop: asyncio.AbstractEventLoop) -> bool:
 async def timeout_after(clock: Clock, seconds: float | None) -> AsyncGenerator[asyncio.Timeout]:
     """Bound the block by this many seconds, or not at all for None.
 
-    `expired()` of the scope tells this TimeoutError from others.
+    `expired()` of the scope distinguishes this TimeoutError from others.
 
     Raises:
         TimeoutError: the block takes longer.
@@ -120,8 +120,8 @@ async def timeout_after(clock: Clock, seconds: float | None) -> AsyncGenerator[a
             with suppress(RuntimeError):
                 scope.reschedule(loop.time())
 
-        prevent = (lambda: None) if seconds is None else clock.call_later(seconds, end)
+        cancel_timer = (lambda: None) if seconds is None else clock.call_later(seconds, end)
         try:
             yield scope
         finally:
-            prevent()
+            cancel_timer()

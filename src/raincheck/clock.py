@@ -2,9 +2,9 @@
 
 Pure code does not read the time or draw ids itself: both are passed in.
 
-`TimerHeap` serves timers that are mostly cancelled before they expire. The event loop's own timers are built to expire:
-one for every call and one for every attempt, each cancelled a millisecond later, cost as much as much of the work that
-they guard. A heap needs one loop timer for all of them, and cancelling is free.
+`TimerHeap` serves timers that are mostly cancelled before they expire: one for every call and one for every attempt,
+each cancelled a millisecond later. As timers of the event loop, which are built to expire, they would cost a large part
+of the work that they guard. A heap needs one loop timer for all of them, and cancelling is free.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ from typing import Any, Protocol
 
 from raincheck.core.records import TaskId
 
-FEW = 1_000
-"""Number of cancelled timers below which the heap is not compacted."""
+COMPACTION_THRESHOLD = 1_000
+"""The number of cancelled timers up to which the heap is not compacted."""
 
 
 class ScheduledCall:
@@ -29,8 +29,8 @@ class ScheduledCall:
 
     __slots__ = ("_timers", "callback", "context")
 
-    def __init__(self, call: Callable[[], object], timers: "TimerHeap") -> None:
-        self.callback: Callable[[], object] | None = call
+    def __init__(self, callback: Callable[[], object], timers: "TimerHeap") -> None:
+        self.callback: Callable[[], object] | None = callback
         self.context: Context | None = copy_context()
         self._timers = timers
 
@@ -40,7 +40,7 @@ class ScheduledCall:
             self._timers.note_cancelled()
 
     def release(self) -> None:
-        """Drop the references to the callback and its context: the heap may keep this entry for a while."""
+        """Drop the references to the callback and its context: the entry may stay in the heap for a while."""
         self.callback = self.context = None
 
 
@@ -49,10 +49,10 @@ class TimerHeap:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self._alarms: list[tuple[float, int, ScheduledCall]] = []
-        self._called_off = 0
+        self._entries: list[tuple[float, int, ScheduledCall]] = []
+        self._cancelled_count = 0
         self._numbers = count()
-        self._rings_at = math.inf
+        self._fires_at = math.inf
         self._timer: asyncio.TimerHandle | None = None
         # A context that holds no references of the code that sets a timer. Separate, since only one thread can be in a
         # context.
@@ -60,54 +60,54 @@ class TimerHeap:
 
     def __len__(self) -> int:
         """Return the number of entries, including cancelled ones that are not yet removed."""
-        return len(self._alarms)
+        return len(self._entries)
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> ScheduledCall:
         """Call the callback after this many seconds."""
-        at, alarm = self.loop.time() + seconds, ScheduledCall(callback, self)
+        at, scheduled = self.loop.time() + seconds, ScheduledCall(callback, self)
         # The number keeps entries with equal times in order, and the calls themselves from being compared.
-        heappush(self._alarms, (at, next(self._numbers), alarm))
-        if at < self._rings_at:
+        heappush(self._entries, (at, next(self._numbers), scheduled))
+        if at < self._fires_at:
             self._arm(at)
-        return alarm
+        return scheduled
 
     def note_cancelled(self) -> None:
-        self._called_off += 1
-        if self._called_off > FEW and self._called_off > len(self._alarms) / 2:
-            self._alarms = [one for one in self._alarms if one[2].callback is not None]
-            heapify(self._alarms)
-            self._called_off = 0
+        self._cancelled_count += 1
+        if self._cancelled_count > COMPACTION_THRESHOLD and self._cancelled_count > len(self._entries) / 2:
+            self._entries = [entry for entry in self._entries if entry[2].callback is not None]
+            heapify(self._entries)
+            self._cancelled_count = 0
 
     def _arm(self, at: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._rings_at = at
-        self._timer = self.loop.call_at(at, self._ring, context=self._context)
+        self._fires_at = at
+        self._timer = self.loop.call_at(at, self._fire, context=self._context)
 
-    def _ring(self) -> None:
+    def _fire(self) -> None:
         # The loop may run a timer slightly early, but not late.
-        now, self._rings_at, self._timer = max(self.loop.time(), self._rings_at), math.inf, None
-        # Timers set during this run wait for the next turn of the loop, even if they are already due: other tasks must
-        # run.
+        now, self._fires_at, self._timer = max(self.loop.time(), self._fires_at), math.inf, None
+        # Timers set during this run wait for the next iteration of the loop, even if they are already due: other tasks
+        # must run.
         last = next(self._numbers)
         try:
-            while self._alarms and self._is_to_go(self._alarms[0], now, last):
-                alarm = heappop(self._alarms)[2]
-                call, context = alarm.callback, alarm.context
-                if call is None or context is None:
-                    self._called_off -= 1
+            while self._entries and self._may_pop(self._entries[0], now, last):
+                scheduled = heappop(self._entries)[2]
+                callback, context = scheduled.callback, scheduled.context
+                if callback is None or context is None:
+                    self._cancelled_count -= 1
                 else:
-                    alarm.release()
-                    context.run(call)
+                    scheduled.release()
+                    context.run(callback)
         finally:
             # If a callback raises, the remaining timers still run.
-            if self._alarms and self._alarms[0][0] < self._rings_at:
-                self._arm(self._alarms[0][0])
+            if self._entries and self._entries[0][0] < self._fires_at:
+                self._arm(self._entries[0][0])
 
     @staticmethod
-    def _is_to_go(first: tuple[float, int, ScheduledCall], now: float, last: int) -> bool:
-        at, number, alarm = first
-        return alarm.callback is None or (at <= now and number < last)
+    def _may_pop(first: tuple[float, int, ScheduledCall], now: float, last: int) -> bool:
+        at, number, scheduled = first
+        return scheduled.callback is None or (at <= now and number < last)
 
 
 class Clock(Protocol):

@@ -1,4 +1,4 @@
-"""Every error that raincheck raises, grouped by what the code that catches it should do.
+"""Every error that raincheck raises, grouped by the reaction of the code that catches it.
 
     RaincheckError
     ├── TaskError                  about one task; carries its id
@@ -98,7 +98,7 @@ class IllegalTransition(TaskError):
     """The task's phase does not allow the event. Nothing changed."""
 
     def __init__(self, task_id: str, phase: str, event: str) -> None:
-        super().__init__(task_id, f"task {task_id!r} is {phase!s}: it can't take {str(event)!r}; nothing changed")
+        super().__init__(task_id, f"task {task_id!r} is {phase!s}: {str(event)!r} is not possible; nothing changed")
         self.phase = phase
         self.event = event
 
@@ -107,9 +107,9 @@ class WrongState(TaskError):
     """The instance is not in the state that the transition starts from. Nothing changed."""
 
     def __init__(self, task_id: str, action: str, expected: str, state: str | None) -> None:
-        where = "is no process" if state is None else f"is in state {state!r}"
+        where = "is not an instance" if state is None else f"is in state {state!r}"
         super().__init__(
-            task_id, f"task {task_id!r} {where}: {action!r} was decided in {expected!r}; nothing changed, look again"
+            task_id, f"task {task_id!r} {where}: {action!r} was decided in {expected!r}; nothing changed: read it again"
         )
         self.action = action
         self.state = state
@@ -119,7 +119,7 @@ class TransitionRefused(TaskError):
     """The workflow does not allow the transition now. Nothing changed."""
 
     def __init__(self, task_id: str, action: str, state: str, why: str) -> None:
-        super().__init__(task_id, f"task {task_id!r} is in state {state!r}: {action!r} is closed, since {why}")
+        super().__init__(task_id, f"task {task_id!r} is in state {state!r}: {action!r} is closed: {why}")
         self.action = action
         self.state = state
         self.why = why
@@ -138,8 +138,8 @@ class LeaseLost(TaskError):
     """The attempt no longer holds the task. Stop quietly: every write of the attempt is refused."""
 
     def __init__(self, task_id: str, attempt: int) -> None:
-        why = "it ended, was never claimed, or another attempt began"
-        message = f"attempt {attempt} does not hold task {task_id!r} ({why}): stop the work, its writes are refused"
+        reason = "it ended, was never claimed, or another attempt started"
+        message = f"attempt {attempt} does not hold task {task_id!r} ({reason}): stop the work, its writes are refused"
         super().__init__(task_id, message)
         self.attempt = attempt
 
@@ -148,14 +148,14 @@ class StaleChange(TaskError):
     """The task changed since it was read. Nothing was written: read it again and decide again."""
 
     def __init__(self, task_id: str) -> None:
-        super().__init__(task_id, f"task {task_id!r} changed since it was read: load it again and decide anew")
+        super().__init__(task_id, f"task {task_id!r} changed since it was read: read it again and decide again")
 
 
 class AlreadyRecorded(TaskError):
     """A task with this id, or a part of a task that may exist only once, already exists. Nothing was written."""
 
     def __init__(self, task_id: str, what: str = "been created") -> None:
-        message = f"task {task_id!r} already has {what}; nothing was written: use a new name, or read what is there"
+        message = f"task {task_id!r} already has {what}; nothing was written: use a new name, or read the existing one"
         super().__init__(task_id, message)
         self.what = what
 
@@ -172,8 +172,8 @@ class IdempotencyConflict(TaskError):
     """The idempotency key was used for a different request. `task_id` is the task that has the key."""
 
     def __init__(self, task_id: str, key: str) -> None:
-        message = f"idempotency key {key!r} already belongs to task {task_id!r}, which was asked for another tool"
-        super().__init__(task_id, f"{message} or with other arguments: use a new key for a new request")
+        message = f"idempotency key {key!r} already belongs to task {task_id!r}, which was created for another tool"
+        super().__init__(task_id, f"{message} or other arguments: use a new key for a new request")
         self.key = key
 
 
@@ -185,8 +185,8 @@ class TaskFailed(TaskError):
     """A task that was awaited ended without a result. `phase` is its final phase, `error` the error it left."""
 
     def __init__(self, task_id: str, phase: str, message: str, error: object) -> None:
-        how = "reported an error" if phase == "completed" else phase
-        super().__init__(task_id, f"task {task_id!r} {how}: {message}")
+        outcome = "reported an error" if phase == "completed" else phase
+        super().__init__(task_id, f"task {task_id!r} {outcome}: {message}")
         self.phase = phase
         self.error = error
 
@@ -216,8 +216,9 @@ class TooLarge(InvalidValue):
 class UnknownTool(InvalidValue):
     """No tool of that name exists."""
 
-    def __init__(self, name: str, known: Iterable[str]) -> None:
-        super().__init__(f"there is no tool {name!r}: there is {', '.join(sorted(known)) or 'none at all'}")
+    def __init__(self, name: str, existing: Iterable[str]) -> None:
+        names = ", ".join(sorted(existing))
+        super().__init__(f"there is no tool {name!r}: {f'the tools are {names}' if names else 'no tool is registered'}")
         self.name = name
 
 

@@ -1,4 +1,4 @@
-"""What `bench.entrances` measures with: every entrance serves the same tools, and each answer reaches its caller."""
+"""`bench.entrances`: every entrance serves the same tools, and each response reaches its caller."""
 
 import asyncio
 import json
@@ -44,7 +44,7 @@ def test_a_delay_of_40_ms_in_serve_http_misses_the_bound_and_is_among_the_aims()
     assert text.splitlines()[3] == "| `poll latency` | serve --http | at most 1.3 | 35.0 (20.0 to 50.0) | **missed** |"
 
 
-def test_throughput_is_compared_as_it_is() -> None:
+def test_throughput_is_compared_without_scaling() -> None:
     rates = {name: [100.0] for name in entrances.NAMES} | {entrances.STDIO: [300.0]}
     found = {one.server: (one.name, one.value, one.bound) for one in entrances.figures_of("call", 16, rates)}
     assert found[entrances.STDIO] == ("call throughput", 3, None)
@@ -67,7 +67,7 @@ def answer(request: bytes, **content: object) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": json.loads(request)["id"], **content}).encode() + b"\n"
 
 
-async def test_answers_in_another_order_reach_their_callers() -> None:
+async def test_responses_in_another_order_reach_their_callers() -> None:
     requests = LineRequests()
     async with pair() as (line, reader, writer), asyncio.TaskGroup() as callers:
         calls = [callers.create_task(line.ask(requests.call("greet", {"name": name}))) for name in ("a", "b")]

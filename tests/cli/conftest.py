@@ -1,4 +1,4 @@
-"""Settings for the tests of the command line."""
+"""Fixtures for the tests of the command line."""
 
 import logging
 import sys
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from raincheck.cli.output.log import LogHandler
-from tests.support.cli.terminal import OLDER, SERVER, serving
+from tests.support.cli.terminal import OLDER_SERVER, SERVER, serving
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +48,7 @@ def workshop_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a server in it, for all tests of a module."""
     folder = tmp_path_factory.mktemp("workshop")
     (folder / "server.py").write_text(SERVER, encoding="utf-8")
-    (folder / "older.py").write_text(OLDER, encoding="utf-8")
+    (folder / "older.py").write_text(OLDER_SERVER, encoding="utf-8")
     return folder
 
 

@@ -1,4 +1,4 @@
-"""What docs/howto/use-the-command-line.md shows is what its commands print, one after the other, in a real shell."""
+"""Tests that the output on docs/howto/use-the-command-line.md is what the commands print in a real shell."""
 
 import re
 import signal
@@ -72,18 +72,18 @@ class Shell:
         return done.stdout.splitlines()
 
     def _serve(self, line: str) -> str:
-        # Port 8000 may be somebody else's here.
+        # Another program may use port 8000 here.
         words = ["/bin/sh", "-c", f"exec {line.replace(':8000', ':0')}"]
         server = subprocess.Popen(words, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, env=self._env)
         self._servers.append(server)
         assert server.stderr is not None
-        told = next(line for line in server.stderr if line.startswith("raincheck: "))
-        return re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:8000", told).rstrip()
+        reported = next(line for line in server.stderr if line.startswith("raincheck: "))
+        return re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:8000", reported).rstrip()
 
     def normal(self, lines: list[str]) -> list[str]:
         """Without what is different each time, and how far a task happened to be when it was looked at."""
-        kept = [line for line in lines if not re.fullmatch(r"raincheck: \w+: working.*", line)]
-        text = "\n".join(" ".join(line.split()) for line in kept).replace(str(self._folder), "/srv/reports")
+        saved = [line for line in lines if not re.fullmatch(r"raincheck: \w+: working.*", line)]
+        text = "\n".join(" ".join(line.split()) for line in saved).replace(str(self._folder), "/srv/reports")
         text = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", "NOW", text)
         text = re.sub(r"completed, \d of \d", "completed", text)
         return ID.sub(lambda found: f"ID{len(found[0])}", text).splitlines()
@@ -101,10 +101,10 @@ def test_the_output_on_the_page_is_what_is_printed(shell: Shell) -> None:
         assert shell.normal(shell.run(block)) == shell.normal(output.splitlines()), block
 
 
-def test_every_block_of_commands_is_followed_by_what_it_prints() -> None:
+def test_every_block_of_commands_is_followed_by_its_output() -> None:
     assert PAGE.count("```sh") == len(BLOCKS)
 
 
 @pytest.mark.parametrize("ending", list(ExitCode))
-def test_every_code_has_its_line(ending: ExitCode) -> None:
+def test_every_exit_code_is_documented(ending: ExitCode) -> None:
     assert f"\n| {ending.value} | " in PAGE

@@ -1,4 +1,4 @@
-"""Commands that a signal ends, while they run in this process."""
+"""Tests for commands that a signal ends while they run in this process."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ def default_dispositions() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_a_signal_decides_the_exit_code_whatever_fails_while_the_command_is_cancelled(number: signal.Signals) -> None:
+def test_a_signal_decides_the_exit_code_even_if_the_cancelled_command_fails(number: signal.Signals) -> None:
     async def work() -> None:
         os.kill(os.getpid(), number)
         try:
@@ -38,7 +38,7 @@ def test_a_signal_decides_the_exit_code_whatever_fails_while_the_command_is_canc
     assert exited.value.exit_code == 128 + number
 
 
-def test_a_second_ctrl_c_ends_the_command_as_quietly(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_second_ctrl_c_ends_the_command_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     async def background() -> None:
         try:
             await asyncio.Event().wait()
@@ -58,7 +58,7 @@ def test_a_second_ctrl_c_ends_the_command_as_quietly(capsys: pytest.CaptureFixtu
     assert not capsys.readouterr().err
 
 
-def test_ctrl_c_decides_the_exit_code_where_a_child_fails_before_the_cancellation_arrives() -> None:
+def test_ctrl_c_decides_the_exit_code_even_if_a_child_fails_first() -> None:
     async def fail() -> None:
         raise RuntimeError("the server is gone")
 

@@ -1,4 +1,4 @@
-"""Finding the tasks that a target means, in real files: what is found, and what is said where nothing is."""
+"""Tests for loading the tasks of a target from real files, with the errors for invalid targets."""
 
 import gc
 import os
@@ -52,7 +52,7 @@ def loaded(name: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("name", ["", ":tasks", ":mcp"])
-def test_the_tasks_of_a_file_are_found_by_themselves_or_by_their_server(name: str) -> None:
+def test_tasks_of_a_file_are_found_as_an_object_or_through_their_server(name: str) -> None:
     tasks = load_tasks(f"{write('reports.py')}{name}")
     assert tasks is loaded("reports")["tasks"]
 
@@ -109,13 +109,13 @@ def test_a_file_imports_what_is_beside_it_and_what_is_in_the_current_folder() ->
     assert isinstance(load_tasks("servers/reports.py"), Tasks)
 
 
-def test_a_module_that_imports_the_file_finds_the_same_one() -> None:
+def test_a_module_that_imports_the_file_gets_the_same_module() -> None:
     write("more.py", "import reports\n@reports.tasks.tool\nasync def crunch() -> int: return 1\n")
     write("reports.py", f"{SERVER}\nimport more\nassert more.reports.tasks is tasks\n")
     assert isinstance(load_tasks("reports.py"), Tasks)
 
 
-def test_a_file_that_is_called_like_a_module_of_somebody_else_takes_nothing_from_them() -> None:
+def test_a_file_with_the_name_of_another_module_does_not_replace_it() -> None:
     import json
 
     tasks = load_tasks(write("json.py"))
@@ -123,22 +123,22 @@ def test_a_file_that_is_called_like_a_module_of_somebody_else_takes_nothing_from
     assert sys.modules["json"] is json
 
 
-def test_what_the_file_starts_as_a_program_is_not_started() -> None:
+def test_the_main_guard_of_a_file_does_not_run() -> None:
     write("reports.py", f'{SERVER}\nif __name__ == "__main__":\n    raise RuntimeError("started")\n')
     assert isinstance(load_tasks("reports.py"), Tasks)
 
 
-def test_what_was_said_to_us_is_not_said_to_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_module_does_not_see_the_commands_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["raincheck", "tools", "reports.py"])
     write("reports.py", f"import sys\n{SERVER}\nassert sys.argv == ['reports.py'], sys.argv\n")
     assert isinstance(load_tasks("reports.py"), Tasks)
     assert sys.argv == ["raincheck", "tools", "reports.py"]
 
 
-def test_of_several_the_one_that_is_named_is_meant() -> None:
+def test_the_target_selects_one_of_several_servers() -> None:
     write("reports.py", SERVER + OTHER)
-    said = refused("reports.py")
-    assert said == "reports.py has the tasks of several servers: write reports.py:tasks or reports.py:others"
+    printed = refused("reports.py")
+    assert printed == "reports.py has the tasks of several servers: write reports.py:tasks or reports.py:others"
     assert load_tasks("reports.py:others") is not load_tasks("reports.py:tasks")
 
 
@@ -150,45 +150,48 @@ def test_of_several_the_one_that_is_named_is_meant() -> None:
     ],
 )
 def test_a_module_without_tasks_says_how_to_attach_them(text: str, how: str) -> None:
-    said = refused(write("reports.py", text))
-    assert said == f"reports.py has no tasks: attach tasks to a server at its top level, {how}"
+    printed = refused(write("reports.py", text))
+    assert printed == f"reports.py has no tasks: attach tasks to a server at its top level, {how}"
 
 
 @pytest.mark.parametrize(
-    ("target", "told"),
+    ("target", "reported"),
     [
         ("reports.py:nope", "reports.py has no 'nope': write reports.py:tasks"),
         ("reports.py:tasks.nope", "reports.py has no 'tasks.nope': write reports.py:tasks"),
         ("reports.py:my-tasks", "reports.py has no 'my-tasks': write reports.py:tasks"),
-        ("reports.py:number", "'number' in reports.py is of type int, and not a Tasks or a server with tasks: write"),
-        ("reports.py:bare", "'bare' in reports.py is a server without tasks, and not a Tasks"),
-        ("reports.py:", "'reports.py:' does not say what to load: write file.py, file.py:object, package.module or"),
-        (":tasks", "':tasks' does not say what to load"),
-        ("", "'' does not say what to load"),
-        ("nope.py", "there is no file nope.py (looked for it from "),
-        ("nope/reports.py:mcp", "there is no file nope/reports.py (looked for it from "),
+        (
+            "reports.py:number",
+            "'number' in reports.py is of type int, not a Tasks object or a server with tasks: write",
+        ),
+        ("reports.py:bare", "'bare' in reports.py is a server without tasks, not a Tasks object"),
+        ("reports.py:", "'reports.py:' names nothing to load: write file.py, file.py:object, package.module or"),
+        (":tasks", "':tasks' names nothing to load"),
+        ("", "'' names nothing to load"),
+        ("nope.py", "there is no file nope.py (in "),
+        ("nope/reports.py:mcp", "there is no file nope/reports.py (in "),
         ("nope", "there is no module 'nope' in "),
         ("nope.server:mcp", "there is no module 'nope' in "),
         ("reports.server", "there is no module 'reports.server' in "),
-        ("empty", "empty is a folder, and there are no workflows (*.yaml) in it: write which file of it"),
-        ("./empty/", "empty is a folder, and there are no workflows"),
-        ("..", ".. is a folder, and there are no workflows"),
+        ("empty", "empty is a folder without workflows (*.yaml): name a file in it"),
+        ("./empty/", "empty is a folder without workflows"),
+        ("..", ".. is a folder without workflows"),
         (".reports", "there is no file .reports"),
         ("my-reports", "there is no file my-reports"),
         ("folder.py", "folder.py is a folder"),
-        ("notes.txt", "notes.txt is not a file of Python, which ends in .py"),
+        ("notes.txt", "notes.txt is not a Python file"),
     ],
 )
-def test_a_target_that_means_nothing_is_refused_with_what_to_write(target: str, told: str) -> None:
+def test_an_invalid_target_is_refused_with_a_suggestion(target: str, reported: str) -> None:
     write("reports.py", f"{SERVER}\nnumber = 3\nbare = MCPServer('bare')\n")
     write("notes.txt", "")
     Path("empty").mkdir()
     Path("folder.py").mkdir()
-    assert refused(target).startswith(told)
+    assert refused(target).startswith(reported)
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("one = 1\ndef two(:\n", "SyntaxError: invalid syntax (in reports.py, line 2)"),
         ("one = 1\n\nimport no_such_thing\n", "No module named 'no_such_thing' (in reports.py, line 3)"),
@@ -199,24 +202,27 @@ def test_a_target_that_means_nothing_is_refused_with_what_to_write(target: str, 
         ("import reports_too\n", "SyntaxError: '(' was never closed (in reports_too.py, line 1)"),
         ("eval('1 +')\n", "SyntaxError: invalid syntax (in reports.py, line 1)"),
         ("class Odd(Exception):\n    def __str__(self): return 1 / 0\nraise Odd\n", "(in reports.py, line 3)"),
-        ("import sys\nsys.exit('no key')\n", "it ends the program, with 'no key': put what starts it under `if"),
+        ("import sys\nsys.exit('no key')\n", "it exits on import, with 'no key': put that under `if"),
         (
             "from . import helper\n",
             "ImportError: attempted relative import with no known parent package (in reports.py",
         ),
-        (f"{SERVER}\nTasks(mcp)\n", "server 'reports' has tasks already: attach them once (in reports.py, line 10)"),
+        (
+            f"{SERVER}\nTasks(mcp)\n",
+            "server 'reports' has tasks already: attach them only once (in reports.py, line 10)",
+        ),
         ("one = '\0'\n", "can't be loaded: "),
     ],
 )
 @pytest.mark.parametrize("target", ["reports.py", "reports", "reports.py:mcp"])
-def test_a_module_that_can_not_be_loaded_is_blamed_with_its_file_and_line(target: str, text: str, told: str) -> None:
+def test_a_module_that_can_not_be_loaded_is_reported_with_file_and_line(target: str, text: str, reported: str) -> None:
     write("reports.py", text)
     write("helper.py", "one = 1\none / 0\n")
     write("reports_too.py", "one = (\n")
-    said = refused(target)
-    assert said.partition(":")[0] == f"{target.partition(':')[0]} can't be loaded"
-    assert told in said
-    assert "\n" not in said
+    printed = refused(target)
+    assert printed.partition(":")[0] == f"{target.partition(':')[0]} can't be loaded"
+    assert reported in printed
+    assert "\n" not in printed
 
 
 def test_a_module_that_failed_once_can_be_loaded_later() -> None:
@@ -226,44 +232,44 @@ def test_a_module_that_failed_once_can_be_loaded_later() -> None:
     assert load_tasks("reports.py") is loaded("reports")["tasks"]
 
 
-def test_a_drive_is_not_mistaken_for_a_file_with_an_object() -> None:
+def test_a_windows_drive_is_not_taken_for_an_object() -> None:
     assert split_target(r"C:\servers\reports.py") == (r"C:\servers\reports.py", None)
     assert split_target(r"C:\servers\reports.py:mcp") == (r"C:\servers\reports.py", "mcp")
 
 
-def test_what_is_printed_meanwhile_goes_to_stderr_by_whatever_means(capfd: pytest.CaptureFixture[str]) -> None:
+def test_all_output_of_the_module_goes_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
     with redirect_stdout_to_stderr():
         sys.stdout.write("by Python\n")
         os.write(1, b"by the system\n")
         subprocess.run([sys.executable, "-c", "print('by a program')"], check=True)
     sys.stdout.write("the answer\n")
-    told = capfd.readouterr()
-    assert told.out == "the answer\n"
-    assert sorted(told.err.splitlines()) == ["by Python", "by a program", "by the system"]
+    reported = capfd.readouterr()
+    assert reported.out == "the answer\n"
+    assert sorted(reported.err.splitlines()) == ["by Python", "by a program", "by the system"]
 
 
 @pytest.mark.parametrize(
     "way", ["mcp.run()", "mcp.run('streamable-http')", "import asyncio; asyncio.run(mcp.run_stdio_async())"]
 )
-def test_a_file_that_runs_its_server_at_once_is_told_what_to_do(way: str) -> None:
+def test_a_file_that_runs_its_server_on_import_is_refused_with_a_remedy(way: str) -> None:
     run = MCPServer.run
     with pytest.raises(ConfigurationError) as refused:
         load_tasks(write("eager.py", f"{SERVER}\n{way}\n"))
     lines = len(f"{SERVER}\n{way}".splitlines())
     assert str(refused.value) == (
-        "eager.py can't be loaded: it runs its server as soon as it is loaded, as in mcp.run(): put that under "
+        "eager.py can't be loaded: it runs its server on import, as with mcp.run(): put that under "
         f'`if __name__ == "__main__":` (in eager.py, line {lines})'
     )
     assert MCPServer.run is run
 
 
-def test_a_file_of_fastmcp_that_runs_its_server_at_once_is_told_so_too() -> None:
+def test_a_fastmcp_file_that_runs_its_server_on_import_is_refused_too() -> None:
     fast = "from fastmcp import FastMCP\nmcp = FastMCP('fast')\nmcp.run()\n"
-    with pytest.raises(ConfigurationError, match="it runs its server as soon as it is loaded"):
+    with pytest.raises(ConfigurationError, match="it runs its server on import"):
         load_tasks(write("eager_fast.py", fast))
 
 
-def test_a_file_may_run_other_things_at_once() -> None:
+def test_a_file_may_run_other_event_loops_on_import() -> None:
     more = "import anyio\nasync def ready() -> int:\n    return 7\nnumber = anyio.run(ready)\n"
     load_tasks(write("busy.py", SERVER + more))
     assert loaded("busy")["number"] == 7

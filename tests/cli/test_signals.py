@@ -1,4 +1,4 @@
-"""Commands that are told to end leave the terminal as it was."""
+"""Tests that commands which are ended by a signal restore the terminal."""
 
 import os
 import signal
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cli.terminal import COMMAND, at_terminal, held, run
+from tests.support.cli.terminal import COMMAND, at_terminal, list_saved_calls, run
 
 pytestmark = pytest.mark.usefixtures("workshop")
 
@@ -14,42 +14,42 @@ SIGNALS = pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
 
 
 @SIGNALS
-def test_a_call_is_left_as_if_somebody_detached(url: str, number: signal.Signals) -> None:
+def test_a_signal_detaches_from_a_task(url: str, number: signal.Signals) -> None:
     with at_terminal("call", url, "hold") as screen:
         screen.expect("holding")
         os.kill(screen.process.pid, number)
-        screen.expect("hold goes on as task")
+        screen.expect("hold keeps running as task")
         assert screen.end() == 4
 
 
 @pytest.mark.parametrize(("tool", "shown"), [("hold", "holding"), ("confirm", "yes or no")])
-def test_a_call_whose_terminal_is_gone_is_left_as_well(url: str, tool: str, shown: str) -> None:
+def test_a_hangup_detaches_from_a_task(url: str, tool: str, shown: str) -> None:
     with at_terminal("call", url, tool) as screen:
         screen.expect(shown)
         assert screen.hang_up() == 4
-    assert [slip["tool"] for slip in held()] == [tool]
+    assert [task_ref["tool"] for task_ref in list_saved_calls()] == [tool]
 
 
 @SIGNALS
-def test_a_call_that_is_no_task_yet_ends_as_by_the_signal(url: str, number: signal.Signals) -> None:
+def test_a_signal_ends_a_call_that_is_not_a_task_yet(url: str, number: signal.Signals) -> None:
     with at_terminal("call", url, "linger") as screen:
         screen.expect("linger").expect("0:00:01")
         os.kill(screen.process.pid, number)
-        screen.expect("linger is given up. It was no task yet")
+        screen.expect("linger was interrupted. It was not a task yet")
         assert screen.end() == 128 + number
 
 
 @SIGNALS
-def test_a_call_without_a_connection_ends_as_by_the_signal(number: signal.Signals) -> None:
+def test_a_signal_ends_a_call_while_connecting(number: signal.Signals) -> None:
     with at_terminal("call", "sleep 100", "hold") as screen:
         screen.expect("connecting")
         os.kill(screen.process.pid, number)
-        screen.expect("given up, before anything was called")
+        screen.expect("interrupted before the tool was called")
         assert screen.end() == 128 + number
 
 
 @SIGNALS
-def test_tasks_are_not_watched_any_longer(url: str, number: signal.Signals) -> None:
+def test_a_signal_ends_tasks_watch(url: str, number: signal.Signals) -> None:
     assert run("call", url, "hold", "--detach").returncode == 0
     with at_terminal("tasks", "watch", "--store", "tasks.db") as screen:
         screen.expect("running")
@@ -59,7 +59,7 @@ def test_tasks_are_not_watched_any_longer(url: str, number: signal.Signals) -> N
     Path("go").touch()
 
 
-def test_whoever_does_not_want_to_be_hung_up_is_not() -> None:
+def test_nohup_is_respected() -> None:
     Path("server.sh").write_text(f"trap '' HUP; exec {COMMAND}")
     with at_terminal("call", "sh server.sh", "hold", ignored=signal.SIGHUP) as screen:
         screen.expect("holding")

@@ -1,4 +1,4 @@
-"""Commands that can't do what they are told: programs find it in one shape, whichever command it was."""
+"""Tests for usage errors: with `--json` every command reports them in the same form."""
 
 import json
 import sys
@@ -34,7 +34,7 @@ NOWHERE = ["--store", "nowhere.db"]
     ],
     ids=lambda words: " ".join(words[:2]),
 )
-def test_why_it_is_refused_is_a_line_of_json(words: list[str]) -> None:
+def test_a_usage_error_is_one_line_of_json(words: list[str]) -> None:
     done = run(*words, "--json")
     assert done.returncode == 2
     (line,) = done.stdout.splitlines()
@@ -49,25 +49,25 @@ def test_on_stdio_nothing_but_messages_goes_to_stdout() -> None:
     assert (done.returncode, done.stdout) == (2, "")
 
 
-def test_what_is_wrong_with_a_url_is_told() -> None:
+def test_an_invalid_url_is_reported() -> None:
     done = run("call", "http://[bad/mcp", "add")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "raincheck: that is no URL" in done.stderr
+    assert "raincheck: the URL is invalid" in done.stderr
 
 
-def test_it_says_which_version_it_is() -> None:
+def test_version_prints_the_version() -> None:
     done = run("--version")
     assert (done.returncode, done.stdout.split()[0]) == (0, "raincheck")
 
 
-def test_every_command_is_told_of_in_a_line_of_eighty_characters() -> None:
+def test_every_command_is_described_in_a_line_of_eighty_characters() -> None:
     for group in ([], ["tasks"]):
-        told = [line for line in run(*group, "--help", env={"COLUMNS": "80"}).stdout.splitlines() if "..." in line]
+        reported = [line for line in run(*group, "--help", env={"COLUMNS": "80"}).stdout.splitlines() if "..." in line]
         # The first is how it is used.
-        assert told[1:] == []
+        assert reported[1:] == []
 
 
-def test_what_a_tool_raised_is_said_to_be_found_where_it_is(folder: Path) -> None:
+def test_a_failed_call_says_where_to_find_the_exception(folder: Path) -> None:
     (folder / "mine.py").write_text(
         "from mcp.server.mcpserver import MCPServer\n"
         "from raincheck import Tasks\n\n"
@@ -81,8 +81,8 @@ def test_what_a_tool_raised_is_said_to_be_found_where_it_is(folder: Path) -> Non
     done = run("call", f"{program} serve mine.py", "broken")
     assert done.returncode == 1
     (task,) = json.loads(run("tasks", "ls", "--store", "tasks.db", "--json").stdout)
-    assert f"\nraincheck tasks show {task['id'][:20]} --store …, with the store that the server uses" in done.stderr
-    assert "It said" not in done.stderr
+    assert f"\nraincheck tasks show {task['id'][:20]} --store …, with the server's store" in done.stderr
+    assert "Its stderr" not in done.stderr
     shown = [
         " ".join(line.split()) for line in run("tasks", "show", task["id"], "--store", "tasks.db").stdout.splitlines()
     ]

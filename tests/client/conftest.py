@@ -1,4 +1,4 @@
-"""What tests of the client need."""
+"""Fixtures for the tests of the client."""
 
 import asyncio
 import re
@@ -28,5 +28,5 @@ async def no_job_is_left_behind(anyio_backend: str) -> AsyncIterator[None]:
     yield
     for _ in range(10):
         await asyncio.sleep(0)
-    left = [job for job in asyncio.all_tasks() if not _IS_NOT_OURS.search(repr(job))]
+    left = [running for running in asyncio.all_tasks() if not _IS_NOT_OURS.search(repr(running))]
     assert not left, left

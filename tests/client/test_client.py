@@ -1,4 +1,4 @@
-"""One client for every kind of server: calls, results, updates, errors, cancelling."""
+"""Tests for the client on every kind of server: calls, results, updates, errors and cancels."""
 
 import asyncio
 import gc
@@ -14,27 +14,35 @@ from raincheck.client import TaskCancelled, TaskProgress, Update
 from raincheck.client.protocols.base import AnyResult, send_task_request
 from raincheck.core.lifecycle import Status
 from raincheck.errors import TaskNotFound
-from tests.support.client.callers import BY_ALL_WAYS, ON_ALL, ON_BOTH, begin, calling, text_of, updates_of
-from tests.support.client.example_server import Server
+from tests.support.client.callers import (
+    ON_ALL_PROTOCOLS,
+    ON_ALL_TRANSPORTS,
+    ON_TASK_PROTOCOLS,
+    open_client,
+    start_task,
+    text_of,
+    updates_of,
+)
+from tests.support.client.example_server import ExampleServer
 
 pytestmark = pytest.mark.anyio
 
 
-@BY_ALL_WAYS
-@ON_ALL
+@ON_ALL_TRANSPORTS
+@ON_ALL_PROTOCOLS
 async def test_a_call_returns_the_final_result_however_it_came_about(tier: str, way: str) -> None:
-    async with calling(Server(), tier, way) as client:
+    async with open_client(ExampleServer(), tier, way) as client:
         for tool in ("add", "add_at_once", "add_without_task"):
             result = await client.call_tool(tool, {"a": 1, "b": 2})
             assert (result.structured_content, result.is_error) == ({"result": 3}, False)
 
 
-@BY_ALL_WAYS
-@ON_ALL
-async def test_a_handle_is_there_before_the_work_is_done(tier: str, way: str) -> None:
-    server = Server()
-    async with calling(server, tier, way) as client:
-        handle = await begin(client, "pass_gate")
+@ON_ALL_TRANSPORTS
+@ON_ALL_PROTOCOLS
+async def test_a_handle_is_returned_before_the_work_is_done(tier: str, way: str) -> None:
+    server = ExampleServer()
+    async with open_client(server, tier, way) as client:
+        handle = await start_task(client, "pass_gate")
         update = await handle.poll()
         assert update is not None
         assert (update.status, update.message) == (Status.WORKING, "at the gate")
@@ -43,37 +51,37 @@ async def test_a_handle_is_there_before_the_work_is_done(tier: str, way: str) ->
         assert text_of(await handle.result()) == "through"
 
 
-@ON_ALL
-async def test_a_handle_shows_each_change_until_the_end(tier: str) -> None:
-    server = Server()
-    async with calling(server, tier) as client:
-        handle = await begin(client, "pass_gate")
-        seen: list[Update] = []
+@ON_ALL_PROTOCOLS
+async def test_a_handle_yields_each_change_until_the_end(tier: str) -> None:
+    server = ExampleServer()
+    async with open_client(server, tier) as client:
+        handle = await start_task(client, "pass_gate")
+        observed: list[Update] = []
         async for update in handle:
-            seen.append(update)
+            observed.append(update)
             server.gate.open.set()
-        assert seen[0].message == "at the gate"
-        assert [update.status for update in seen][-1] is Status.COMPLETED
-        assert all(update != other for update, other in pairwise(seen))
-        assert [update.task_id for update in seen] == [handle.task_id] * len(seen)
+        assert observed[0].message == "at the gate"
+        assert [update.status for update in observed][-1] is Status.COMPLETED
+        assert all(update != other for update, other in pairwise(observed))
+        assert [update.task_id for update in observed] == [handle.task_id] * len(observed)
         assert text_of(await handle.result()) == "through"
-        assert await updates_of(handle) == [seen[-1]]
+        assert await updates_of(handle) == [observed[-1]]
 
 
-@ON_ALL
-async def test_an_update_tells_how_far_the_work_is(tier: str) -> None:
-    server = Server()
-    async with calling(server, tier) as client:
-        handle = await begin(client, "pass_gate")
+@ON_ALL_PROTOCOLS
+async def test_an_update_contains_the_progress(tier: str) -> None:
+    server = ExampleServer()
+    async with open_client(server, tier) as client:
+        handle = await start_task(client, "pass_gate")
         async for update in handle:
             if update.progress == TaskProgress(1, 2):
                 server.gate.open.set()
     assert server.gate.passed == 1
 
 
-@ON_ALL
-async def test_what_is_answered_at_once_has_no_task_and_nothing_to_follow(tier: str) -> None:
-    async with calling(Server(), tier) as client:
+@ON_ALL_PROTOCOLS
+async def test_a_call_that_is_answered_at_once_has_no_task_and_no_updates(tier: str) -> None:
+    async with open_client(ExampleServer(), tier) as client:
         handle = await client.call("add_without_task", {"a": 1, "b": 2})
         assert (handle.task_id, handle.task_ref) == (None, None)
         assert await handle.poll() is None
@@ -83,19 +91,19 @@ async def test_what_is_answered_at_once_has_no_task_and_nothing_to_follow(tier: 
         assert (await handle.result()).structured_content == {"result": 3}
 
 
-@BY_ALL_WAYS
-@ON_ALL
-async def test_a_tool_error_is_a_result_that_says_so(tier: str, way: str) -> None:
-    async with calling(Server(), tier, way) as client:
+@ON_ALL_TRANSPORTS
+@ON_ALL_PROTOCOLS
+async def test_a_tool_error_is_a_result_with_is_error(tier: str, way: str) -> None:
+    async with open_client(ExampleServer(), tier, way) as client:
         result = await (await client.call("refuse")).result()
         assert result.is_error
         assert text_of(result) == "no paper left"
 
 
-@BY_ALL_WAYS
-@ON_ALL
+@ON_ALL_TRANSPORTS
+@ON_ALL_PROTOCOLS
 async def test_a_protocol_error_is_raised_as_the_call_would_have_raised_it(tier: str, way: str) -> None:
-    async with calling(Server(), tier, way) as client:
+    async with open_client(ExampleServer(), tier, way) as client:
         handle = await client.call("break_down") if tier in ("2026", "2025") else None
         for _ in range(2):
             with pytest.raises(MCPError) as raised:
@@ -104,21 +112,21 @@ async def test_a_protocol_error_is_raised_as_the_call_would_have_raised_it(tier:
             assert raised.value.error.data == {"url": "https://example.com"}
 
 
-@ON_ALL
-async def test_bad_arguments_and_unknown_tools_are_told_as_the_server_does(tier: str) -> None:
-    async with calling(Server(), tier) as client:
+@ON_ALL_PROTOCOLS
+async def test_bad_arguments_and_unknown_tools_raise_the_servers_error(tier: str) -> None:
+    async with open_client(ExampleServer(), tier) as client:
         assert (await client.call_tool("add_without_task", {"a": "one", "b": 2})).is_error
         assert (await client.call_tool("no_such_tool")).is_error
 
 
-@BY_ALL_WAYS
-@ON_ALL
-async def test_cancelling_stops_the_work_and_whoever_waits_is_told(tier: str, way: str) -> None:
-    server = Server()
-    async with calling(server, tier, way) as client:
-        handle = await begin(client, "pass_gate")
+@ON_ALL_TRANSPORTS
+@ON_ALL_PROTOCOLS
+async def test_cancelling_stops_the_work_and_raises_for_waiters(tier: str, way: str) -> None:
+    server = ExampleServer()
+    async with open_client(server, tier, way) as client:
+        handle = await start_task(client, "pass_gate")
         waiting = asyncio.create_task(handle.result())
-        await server.gate.begun.wait()
+        await server.gate.started.wait()
         await handle.cancel()
         with pytest.raises(TaskCancelled) as raised:
             await waiting
@@ -129,11 +137,11 @@ async def test_cancelling_stops_the_work_and_whoever_waits_is_told(tier: str, wa
             await handle.result()
 
 
-@ON_ALL
-async def test_cancelling_what_has_ended_changes_nothing(tier: str) -> None:
-    server = Server()
-    async with calling(server, tier) as client:
-        handle = await begin(client, "pass_gate")
+@ON_ALL_PROTOCOLS
+async def test_cancelling_an_ended_task_changes_nothing(tier: str) -> None:
+    server = ExampleServer()
+    async with open_client(server, tier) as client:
+        handle = await start_task(client, "pass_gate")
         assert handle.task_ref is not None
         another = client.resume(handle.task_ref)
         server.gate.open.set()
@@ -143,11 +151,11 @@ async def test_cancelling_what_has_ended_changes_nothing(tier: str) -> None:
         assert text_of(await another.result()) == "through"
 
 
-@ON_ALL
-async def test_an_unknown_task_is_told_to_be_one(tier: str) -> None:
-    server = Server()
-    async with calling(server, tier) as client:
-        handle = await begin(client, "pass_gate")
+@ON_ALL_PROTOCOLS
+async def test_an_unknown_task_raises_task_not_found(tier: str) -> None:
+    server = ExampleServer()
+    async with open_client(server, tier) as client:
+        handle = await start_task(client, "pass_gate")
         assert handle.task_ref is not None
         stranger = client.resume(replace(handle.task_ref, task_id="0" * 44))
         for ask in (stranger.result, stranger.poll):
@@ -155,13 +163,13 @@ async def test_an_unknown_task_is_told_to_be_one(tier: str) -> None:
                 await ask()
 
 
-@ON_ALL
-async def test_a_wait_that_is_given_up_leaves_the_task_at_work(tier: str) -> None:
-    server = Server()
-    async with calling(server, tier) as client:
-        handle = await begin(client, "pass_gate")
+@ON_ALL_PROTOCOLS
+async def test_a_cancelled_wait_leaves_the_task_running(tier: str) -> None:
+    server = ExampleServer()
+    async with open_client(server, tier) as client:
+        handle = await start_task(client, "pass_gate")
         waiting = asyncio.create_task(handle.result())
-        await server.gate.begun.wait()
+        await server.gate.started.wait()
         waiting.cancel()
         await asyncio.wait([waiting])
         with pytest.raises(TimeoutError):
@@ -171,63 +179,63 @@ async def test_a_wait_that_is_given_up_leaves_the_task_at_work(tier: str) -> Non
         assert text_of(await handle.result(timeout=20)) == "through"
 
 
-@ON_ALL
-async def test_two_may_wait_for_one_handle(tier: str) -> None:
-    server = Server()
-    async with calling(server, tier) as client:
-        handle = await begin(client, "pass_gate")
+@ON_ALL_PROTOCOLS
+async def test_a_handle_can_have_concurrent_waiters(tier: str) -> None:
+    server = ExampleServer()
+    async with open_client(server, tier) as client:
+        handle = await start_task(client, "pass_gate")
         waiting = [asyncio.create_task(handle.result()) for _ in range(2)]
         following = asyncio.create_task(updates_of(handle))
-        await server.gate.begun.wait()
+        await server.gate.started.wait()
         server.gate.open.set()
         assert [text_of(result) for result in await asyncio.gather(*waiting)] == ["through"] * 2
         assert (await following)[-1].status is Status.COMPLETED
         assert server.gate.passed == 1
 
 
-@BY_ALL_WAYS
-@ON_BOTH
-async def test_many_calls_of_one_client_go_on_at_once(tier: str, way: str) -> None:
-    async with calling(Server(), tier, way) as client:
+@ON_ALL_TRANSPORTS
+@ON_TASK_PROTOCOLS
+async def test_many_calls_of_one_client_run_concurrently(tier: str, way: str) -> None:
+    async with open_client(ExampleServer(), tier, way) as client:
         handles = await asyncio.gather(*(client.call("add", {"a": number, "b": 1}) for number in range(40)))
         results = await asyncio.gather(*(handle.result() for handle in handles))
         assert [result.structured_content for result in results] == [{"result": number + 1} for number in range(40)]
         assert len({handle.task_id for handle in handles}) == 40
 
 
-@ON_ALL
-async def test_a_call_with_a_key_is_begun_once_however_often_it_is_made(tier: str) -> None:
-    server = Server()
-    async with calling(server, tier) as client:
-        first = await begin(client, "pass_gate", key="one")
-        again = await begin(client, "pass_gate", key="one")
-        other = await begin(client, "pass_gate", key="another")
+@ON_ALL_PROTOCOLS
+async def test_a_call_with_a_key_is_started_once_however_often_it_is_sent(tier: str) -> None:
+    server = ExampleServer()
+    async with open_client(server, tier) as client:
+        first = await start_task(client, "pass_gate", key="one")
+        again = await start_task(client, "pass_gate", key="one")
+        other = await start_task(client, "pass_gate", key="another")
         assert first.task_id == again.task_id != other.task_id
         server.gate.open.set()
         assert text_of(await again.result()) == text_of(await first.result()) == text_of(await other.result())
         assert server.gate.passed == 2
 
 
-@ON_ALL
-async def test_what_nobody_holds_any_more_is_forgotten(tier: str) -> None:
-    server = Server()
+@ON_ALL_PROTOCOLS
+async def test_tasks_without_handles_are_released(tier: str) -> None:
+    server = ExampleServer()
     server.gate.open.set()
-    async with calling(server, tier) as client:
+    async with open_client(server, tier) as client:
         for _ in range(3):
             assert text_of(await client.call_tool("pass_gate")) == "through"
         gc.collect()
         heard: Any = getattr(client, "_tracker")  # noqa: B009 - it is private
-        assert [len(getattr(heard, kept)) for kept in ("_tasks", "_by_token")] == [0, 0]
+        assert [len(getattr(heard, saved)) for saved in ("_tasks", "_by_token")] == [0, 0]
 
 
-async def test_the_sdks_client_is_there_for_everything_else() -> None:
-    async with calling(Server()) as client:
+async def test_the_sdks_client_is_available_for_other_requests() -> None:
+    async with open_client(ExampleServer()) as client:
         tools = await (await client.connected()).list_tools()
         assert "add" in {tool.name for tool in tools.tools}
 
 
-async def test_progress_of_a_call_that_is_no_task_goes_to_whoever_asks_for_it() -> None:
-    server, heard = Server(), list[tuple[TaskProgress, str | None]]()
+async def test_progress_of_a_call_without_a_task_reaches_its_callback() -> None:
+    server, heard = ExampleServer(), list[tuple[TaskProgress, str | None]]()
 
     @server.tasks.tool(mode="forbidden")
     async def crawl(task: TaskContext) -> str:
@@ -239,14 +247,14 @@ async def test_progress_of_a_call_that_is_no_task_goes_to_whoever_asks_for_it() 
         heard.append((progress, message))
         server.gate.open.set()
 
-    async with calling(server, "2025") as client:
+    async with open_client(server, "2025") as client:
         assert text_of(await client.call_tool("crawl", progress_callback=hear)) == "there"
     assert heard[0] == (TaskProgress(1, 2), "half-way")
 
 
-async def test_how_long_to_keep_a_task_is_passed_on() -> None:
-    async with calling(Server(), "2025") as client:
-        handle = await begin(client, "pass_gate", ttl=3_600, meta={"example.com/why": "because"})
+async def test_the_requested_ttl_is_sent_to_the_server() -> None:
+    async with open_client(ExampleServer(), "2025") as client:
+        handle = await start_task(client, "pass_gate", ttl=3_600, meta={"example.com/why": "because"})
         assert handle.task_id is not None
         shown = await send_task_request(await client.connected(), "tasks/get", handle.task_id, AnyResult)
         assert shown.model_dump()["ttl"] == 3_600_000

@@ -1,4 +1,4 @@
-"""Questions that come over a connection, and again over the next one."""
+"""Tests for questions that are sent over a connection, and sent again over the next one."""
 
 import asyncio
 from typing import Any
@@ -13,21 +13,21 @@ from raincheck.errors import InvalidValue
 pytestmark = pytest.mark.anyio
 
 
-class Thinker:
-    """Answers when told, and counts."""
+class SlowCallback:
+    """A callback that answers when `may_answer` is set, and counts its calls and cancellations."""
 
     def __init__(self) -> None:
         self.asked = 0
-        self.left = 0
-        self.knows = asyncio.Event()
+        self.cancelled = 0
+        self.may_answer = asyncio.Event()
 
     async def think(self) -> int:
         self.asked += 1
         number = self.asked
         try:
-            await self.knows.wait()
+            await self.may_answer.wait()
         except asyncio.CancelledError:
-            self.left += 1
+            self.cancelled += 1
             raise
         return number
 
@@ -37,110 +37,110 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def begin(
-    asked: PendingInputs2025, thinker: Thinker, key: str = "Sure?", *, is_named: bool = False
+async def start_callback(
+    inputs: PendingInputs2025, callback: SlowCallback, key: str = "Sure?", *, is_named: bool = False
 ) -> "asyncio.Task[int]":
-    job = asyncio.create_task(asked.run_callback(key, thinker.think, has_input_key=is_named))
+    running = asyncio.create_task(inputs.run_callback(key, callback.think, has_input_key=is_named))
     await settle()
-    return job
+    return running
 
 
-async def test_what_a_connection_broke_off_is_joined_by_the_next_one() -> None:
-    asked, thinker = PendingInputs2025(), Thinker()
-    first = await begin(asked, thinker)
+async def test_a_question_that_was_disconnected_is_continued_on_the_next_connection() -> None:
+    inputs, callback = PendingInputs2025(), SlowCallback()
+    first = await start_callback(inputs, callback)
     first.cancel()
     await settle()
-    second = await begin(asked, thinker)
-    thinker.knows.set()
+    second = await start_callback(inputs, callback)
+    callback.may_answer.set()
     assert await second == 1
-    assert (thinker.asked, thinker.left) == (1, 0)
+    assert (callback.asked, callback.cancelled) == (1, 0)
 
 
-async def test_what_was_found_while_there_was_no_connection_is_not_lost() -> None:
-    asked, thinker = PendingInputs2025(), Thinker()
-    (await begin(asked, thinker)).cancel()
+async def test_an_answer_given_while_disconnected_is_not_lost() -> None:
+    inputs, callback = PendingInputs2025(), SlowCallback()
+    (await start_callback(inputs, callback)).cancel()
     await settle()
-    thinker.knows.set()
+    callback.may_answer.set()
     await settle()
-    assert await (await begin(asked, thinker)) == 1
+    assert await (await start_callback(inputs, callback)) == 1
 
 
-async def test_the_same_words_at_the_same_time_are_two_questions() -> None:
-    asked, thinker = PendingInputs2025(), Thinker()
-    both = [await begin(asked, thinker), await begin(asked, thinker)]
-    thinker.knows.set()
+async def test_equal_questions_at_the_same_time_are_separate() -> None:
+    inputs, callback = PendingInputs2025(), SlowCallback()
+    both = [await start_callback(inputs, callback), await start_callback(inputs, callback)]
+    callback.may_answer.set()
     assert await asyncio.gather(*both) == [1, 2]
 
 
-async def test_the_same_words_after_an_answer_are_another_question() -> None:
-    asked, thinker = PendingInputs2025(), Thinker()
-    thinker.knows.set()
-    assert await (await begin(asked, thinker)) == 1
-    assert await (await begin(asked, thinker)) == 2
+async def test_an_equal_question_after_an_answer_is_a_new_question() -> None:
+    inputs, callback = PendingInputs2025(), SlowCallback()
+    callback.may_answer.set()
+    assert await (await start_callback(inputs, callback)) == 1
+    assert await (await start_callback(inputs, callback)) == 2
 
 
-async def test_nobody_thinks_on_when_nobody_waits() -> None:
-    asked, thinker = PendingInputs2025(), Thinker()
-    job = await begin(asked, thinker)
-    asked.abandon()
+async def test_callbacks_are_cancelled_when_no_caller_waits() -> None:
+    inputs, callback = PendingInputs2025(), SlowCallback()
+    running = await start_callback(inputs, callback)
+    inputs.abandon()
     await settle()
     # The server is still there to take the answer.
-    assert thinker.left == 0
-    job.cancel()
+    assert callback.cancelled == 0
+    running.cancel()
     await settle()
-    assert thinker.left == 1
-    asked.resume()
-    (await begin(asked, thinker)).cancel()
+    assert callback.cancelled == 1
+    inputs.resume()
+    (await start_callback(inputs, callback)).cancel()
     await settle()
-    assert thinker.left == 1
-    asked.abandon()
+    assert callback.cancelled == 1
+    inputs.abandon()
     await settle()
-    assert thinker.left == 2
+    assert callback.cancelled == 2
 
 
-async def test_an_answer_by_hand_is_good_when_the_same_is_asked_again_and_once() -> None:
-    asked, question = PendingInputs2025(), Question("k", {"method": "elicitation/create"})
-    waiting = asyncio.create_task(asked.wait_for_answer(question))
+async def test_an_answer_from_the_handle_is_used_once_when_the_question_is_asked_again() -> None:
+    inputs, question = PendingInputs2025(), Question("k", {"method": "elicitation/create"})
+    waiting = asyncio.create_task(inputs.wait_for_answer(question))
     await settle()
-    assert asked.awaiting_answer == {"k": question}
-    # Whoever waited leaves, and then answers.
+    assert inputs.awaiting_answer == {"k": question}
+    # The waiter leaves before the answer.
     waiting.cancel()
     await settle()
-    asked.answer("k", {"action": "accept"})
-    asked.answer("k", {"action": "decline"})
-    assert await asked.wait_for_answer(question) == {"action": "accept"}
-    assert asked.awaiting_answer == {}
+    inputs.answer("k", {"action": "accept"})
+    inputs.answer("k", {"action": "decline"})
+    assert await inputs.wait_for_answer(question) == {"action": "accept"}
+    assert inputs.awaiting_answer == {}
 
 
-async def test_an_answer_to_what_is_not_asked_is_refused_and_does_not_consent_to_what_is_asked_next() -> None:
-    asked, question = PendingInputs2025(), Question("k", {"method": "elicitation/create"})
-    with pytest.raises(InvalidValue, match="asks nothing under the key 'k' now"):
-        asked.answer("k", {"action": "accept"})
+async def test_an_answer_without_a_question_is_refused_and_not_used_for_the_next_one() -> None:
+    inputs, question = PendingInputs2025(), Question("k", {"method": "elicitation/create"})
+    with pytest.raises(InvalidValue, match="no open question 'k'"):
+        inputs.answer("k", {"action": "accept"})
     for _ in range(2):
-        waiting = asyncio.create_task(asked.wait_for_answer(question))
+        waiting = asyncio.create_task(inputs.wait_for_answer(question))
         await settle()
         assert not waiting.done()
-        asked.answer("k", {"action": "accept"})
+        inputs.answer("k", {"action": "accept"})
         await waiting
         with pytest.raises(InvalidValue):
-            asked.answer("k", {"action": "accept"})
+            inputs.answer("k", {"action": "accept"})
 
 
-async def test_an_answer_that_somebody_else_gave_first_is_forgotten() -> None:
-    asked, question = PendingInputs2025(), Question("k", {"method": "elicitation/create"})
-    waiting = asyncio.create_task(asked.wait_for_answer(question))
+async def test_an_answer_is_dropped_if_another_client_answered_first() -> None:
+    inputs, question = PendingInputs2025(), Question("k", {"method": "elicitation/create"})
+    waiting = asyncio.create_task(inputs.wait_for_answer(question))
     await settle()
     waiting.cancel()
     await settle()
-    asked.answer("k", {"action": "accept"})
-    asked.cancel_disconnected()
-    again = asyncio.create_task(asked.wait_for_answer(question))
+    inputs.answer("k", {"action": "accept"})
+    inputs.cancel_disconnected()
+    again = asyncio.create_task(inputs.wait_for_answer(question))
     await settle()
     assert not again.done()
     again.cancel()
 
 
-def test_a_question_is_known_by_its_words_whatever_else_comes_with_it() -> None:
+def test_a_question_key_depends_only_on_the_content() -> None:
     words: dict[str, Any] = {"message": "Sure?", "requestedSchema": {"type": "object"}}
     assert question_key("elicitation/create", words) == question_key("elicitation/create", {**words, "_meta": {"a": 1}})
     assert question_key("elicitation/create", words) != question_key(
@@ -149,93 +149,93 @@ def test_a_question_is_known_by_its_words_whatever_else_comes_with_it() -> None:
     assert question_key("elicitation/create", words) != question_key("sampling/createMessage", words)
 
 
-async def test_what_is_asked_again_before_it_was_taken_back_is_the_same_question() -> None:
-    asked, thinker = PendingInputs2025(), Thinker()
-    first = await begin(asked, thinker)
-    asked.mark_disconnected()
-    second = await begin(asked, thinker)
+async def test_a_question_asked_again_before_its_withdrawal_is_the_same_question() -> None:
+    inputs, callback = PendingInputs2025(), SlowCallback()
+    first = await start_callback(inputs, callback)
+    inputs.mark_disconnected()
+    second = await start_callback(inputs, callback)
     first.cancel()
     await settle()
-    thinker.knows.set()
+    callback.may_answer.set()
     assert await second == 1
-    assert (thinker.asked, thinker.left) == (1, 0)
+    assert (callback.asked, callback.cancelled) == (1, 0)
 
 
-async def test_what_is_found_when_the_request_has_ended_is_kept_for_the_next_one_and_not_sent() -> None:
-    asked, thinker = PendingInputs2025(), Thinker()
-    first = await begin(asked, thinker)
-    asked.mark_disconnected()
-    thinker.knows.set()
+async def test_an_answer_after_the_request_ended_is_stored_for_the_next_request() -> None:
+    inputs, callback = PendingInputs2025(), SlowCallback()
+    first = await start_callback(inputs, callback)
+    inputs.mark_disconnected()
+    callback.may_answer.set()
     await settle()
     assert not first.done()
-    assert await (await begin(asked, thinker)) == 1
+    assert await (await start_callback(inputs, callback)) == 1
     # It has been sent now, so the same words are another question.
-    assert await (await begin(asked, thinker)) == 2
+    assert await (await start_callback(inputs, callback)) == 2
     first.cancel()
 
 
-async def test_what_is_kept_for_the_next_one_does_not_outlive_its_question() -> None:
-    asked, thinker = PendingInputs2025(), Thinker()
-    first = await begin(asked, thinker)
-    asked.mark_disconnected()
-    thinker.knows.set()
+async def test_a_stored_answer_does_not_outlive_its_question() -> None:
+    inputs, callback = PendingInputs2025(), SlowCallback()
+    first = await start_callback(inputs, callback)
+    inputs.mark_disconnected()
+    callback.may_answer.set()
     await settle()
-    asked.cancel_disconnected()
+    inputs.cancel_disconnected()
     first.cancel()
     await settle()
-    assert await (await begin(asked, thinker)) == 2
+    assert await (await start_callback(inputs, callback)) == 2
 
 
-async def test_somebody_who_thinks_about_what_was_forgotten_stops_and_nobody_else_does() -> None:
-    asked, thinker = PendingInputs2025(), Thinker()
-    first = await begin(asked, thinker)
-    asked.mark_disconnected()
-    asked.cancel_disconnected()
+async def test_only_callbacks_of_dropped_questions_are_cancelled() -> None:
+    inputs, callback = PendingInputs2025(), SlowCallback()
+    first = await start_callback(inputs, callback)
+    inputs.mark_disconnected()
+    inputs.cancel_disconnected()
     await settle()
-    assert (thinker.left, first.done()) == (1, False)
+    assert (callback.cancelled, first.done()) == (1, False)
     first.cancel()
 
 
-async def test_what_was_asked_before_a_request_got_lost_is_still_answered() -> None:
-    asked, thinker = PendingInputs2025(), Thinker()
-    first = await begin(asked, thinker)
-    before = asked.open_requests
-    second = await begin(asked, thinker)
-    asked.mark_disconnected(before)
-    thinker.knows.set()
+async def test_a_question_from_before_a_lost_request_is_still_answered() -> None:
+    inputs, callback = PendingInputs2025(), SlowCallback()
+    first = await start_callback(inputs, callback)
+    before = inputs.open_requests
+    second = await start_callback(inputs, callback)
+    inputs.mark_disconnected(before)
+    callback.may_answer.set()
     await settle()
     assert await first == 1
     assert not second.done()
     second.cancel()
 
 
-async def test_somebody_who_is_cancelled_by_others_has_not_answered_and_that_is_told() -> None:
-    asked, thinker = PendingInputs2025(), Thinker()
+async def test_a_callback_that_cancels_itself_raises_an_error() -> None:
+    inputs, callback = PendingInputs2025(), SlowCallback()
 
     async def leave() -> int:
         raise asyncio.CancelledError
 
-    with pytest.raises(MCPError, match="has not answered"):
-        await asyncio.wait_for(asked.run_callback("Sure?", leave), 20)
+    with pytest.raises(MCPError, match="before it answered"):
+        await asyncio.wait_for(inputs.run_callback("Sure?", leave), 20)
     # The same words are another question then.
-    thinker.knows.set()
-    assert await (await begin(asked, thinker)) == 1
+    callback.may_answer.set()
+    assert await (await start_callback(inputs, callback)) == 1
 
 
-async def test_an_answer_to_a_question_with_a_key_is_good_whenever_the_server_asks_it_again() -> None:
-    asked, thinker = PendingInputs2025(), Thinker()
-    thinker.knows.set()
-    assert await (await begin(asked, thinker, is_named=True)) == 1
+async def test_the_answer_to_a_question_with_an_input_key_is_reused() -> None:
+    inputs, callback = PendingInputs2025(), SlowCallback()
+    callback.may_answer.set()
+    assert await (await start_callback(inputs, callback, is_named=True)) == 1
     # By now another look may have shown that the task asks nothing.
-    asked.cancel_disconnected()
-    asked.abandon()
-    asked.resume()
-    assert await (await begin(asked, thinker, is_named=True)) == 1
-    assert await (await begin(asked, thinker, "Really?", is_named=True)) == 2
+    inputs.cancel_disconnected()
+    inputs.abandon()
+    inputs.resume()
+    assert await (await start_callback(inputs, callback, is_named=True)) == 1
+    assert await (await start_callback(inputs, callback, "Really?", is_named=True)) == 2
 
 
-async def test_a_callback_that_failed_is_called_when_the_server_asks_again() -> None:
-    asked, calls = PendingInputs2025(), 0
+async def test_a_failed_callback_is_called_again_when_the_server_asks_again() -> None:
+    inputs, calls = PendingInputs2025(), 0
 
     async def answer() -> str:
         nonlocal calls
@@ -245,45 +245,45 @@ async def test_a_callback_that_failed_is_called_when_the_server_asks_again() -> 
         return "yes"
 
     with pytest.raises(ConnectionError):
-        await asked.run_callback("Sure?", answer, has_input_key=True)
-    assert await asked.run_callback("Sure?", answer, has_input_key=True) == "yes"
-    assert await asked.run_callback("Sure?", answer, has_input_key=True) == "yes"
+        await inputs.run_callback("Sure?", answer, has_input_key=True)
+    assert await inputs.run_callback("Sure?", answer, has_input_key=True) == "yes"
+    assert await inputs.run_callback("Sure?", answer, has_input_key=True) == "yes"
     assert calls == 2
 
 
-async def test_a_question_with_a_key_that_is_asked_twice_at_the_same_time_is_one_question() -> None:
-    asked, thinker = PendingInputs2025(), Thinker()
-    both = [await begin(asked, thinker, is_named=True) for _ in range(2)]
-    thinker.knows.set()
+async def test_concurrent_questions_with_the_same_input_key_are_one_question() -> None:
+    inputs, callback = PendingInputs2025(), SlowCallback()
+    both = [await start_callback(inputs, callback, is_named=True) for _ in range(2)]
+    callback.may_answer.set()
     assert await asyncio.gather(*both) == [1, 1]
 
 
-async def test_an_answer_by_hand_to_a_question_with_a_key_is_good_when_the_server_asks_it_again() -> None:
-    asked, question = PendingInputs2025(), Question("k", {"method": "elicitation/create"})
-    waiting = asyncio.create_task(asked.wait_for_answer(question, has_input_key=True))
+async def test_an_answer_from_the_handle_to_a_question_with_an_input_key_is_reused() -> None:
+    inputs, question = PendingInputs2025(), Question("k", {"method": "elicitation/create"})
+    waiting = asyncio.create_task(inputs.wait_for_answer(question, has_input_key=True))
     await settle()
-    asked.answer("k", {"action": "accept"})
+    inputs.answer("k", {"action": "accept"})
     await waiting
-    asked.cancel_disconnected()
-    again = asyncio.create_task(asked.wait_for_answer(question, has_input_key=True))
+    inputs.cancel_disconnected()
+    again = asyncio.create_task(inputs.wait_for_answer(question, has_input_key=True))
     await settle()
     assert again.done()
     assert again.result() == {"action": "accept"}
 
 
-async def test_a_look_from_before_a_question_does_not_take_it_from_the_user() -> None:
-    asked, thinker = PendingInputs2025(), Thinker()
-    before = asked.in_progress
-    (await begin(asked, thinker)).cancel()
+async def test_a_poll_from_before_a_question_does_not_cancel_its_callback() -> None:
+    inputs, callback = PendingInputs2025(), SlowCallback()
+    before = inputs.in_progress
+    (await start_callback(inputs, callback)).cancel()
     await settle()
-    asked.cancel_disconnected(before)
-    again = await begin(asked, thinker)
-    thinker.knows.set()
+    inputs.cancel_disconnected(before)
+    again = await start_callback(inputs, callback)
+    callback.may_answer.set()
     assert await again == 1
-    assert (thinker.asked, thinker.left) == (1, 0)
+    assert (callback.asked, callback.cancelled) == (1, 0)
 
 
-def test_questions_of_the_same_words_with_other_keys_of_the_server_are_others() -> None:
+def test_equal_questions_with_different_input_keys_are_different() -> None:
     words: dict[str, Any] = {"message": "Sure?"}
     keys = {question_key("elicitation/create", words, name) for name in (None, "elicit-0", "elicit-1")}
     assert len(keys) == 3

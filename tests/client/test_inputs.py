@@ -1,4 +1,4 @@
-"""What tasks ask: of the client's callbacks, each question once, or of whoever holds the handle."""
+"""Tests for answering the questions of tasks, with callbacks or with the handle."""
 
 import asyncio
 from typing import Any, cast
@@ -13,40 +13,49 @@ from raincheck.client import InputRequired, TaskClient, answer_later
 from raincheck.client.session import MAX_STREAMS
 from raincheck.core.lifecycle import Status
 from raincheck.errors import InvalidValue
-from tests.support.client.callers import BY_ALL_WAYS, ON_ALL, ON_BOTH, YES, User, begin, calling, text_of
-from tests.support.client.example_server import Server, Sure
-from tests.support.client.transports import HeldAnswers, in_memory
+from tests.support.client.callers import (
+    ON_ALL_PROTOCOLS,
+    ON_ALL_TRANSPORTS,
+    ON_TASK_PROTOCOLS,
+    YES,
+    User,
+    open_client,
+    start_task,
+    text_of,
+)
+from tests.support.client.example_server import ExampleServer, Sure
+from tests.support.client.transports import DelayedAnswers, in_memory
 
 pytestmark = pytest.mark.anyio
 
 
-@BY_ALL_WAYS
-@ON_ALL
-async def test_questions_go_to_the_callback_each_of_them_once(tier: str, way: str) -> None:
+@ON_ALL_TRANSPORTS
+@ON_ALL_PROTOCOLS
+async def test_each_question_reaches_the_callback_once(tier: str, way: str) -> None:
     user = User()
-    async with calling(Server(), tier, way, elicitation_callback=user.answer) as client:
+    async with open_client(ExampleServer(), tier, way, elicitation_callback=user.answer) as client:
         assert text_of(await client.call_tool("confirm")) == "accept accept"
     assert user.asked == ["Sure?", "Really?"]
 
 
-@ON_BOTH
-async def test_two_questions_of_the_same_words_are_two_questions(tier: str) -> None:
+@ON_TASK_PROTOCOLS
+async def test_two_questions_with_the_same_text_are_asked_separately(tier: str) -> None:
     user = User()
-    async with calling(Server(), tier, elicitation_callback=user.answer) as client:
+    async with open_client(ExampleServer(), tier, elicitation_callback=user.answer) as client:
         assert text_of(await client.call_tool("confirm_both")) == "accept accept"
     assert user.asked == ["Sure?", "Sure?"]
 
 
-@ON_BOTH
-async def test_two_who_wait_are_not_both_asked(tier: str) -> None:
+@ON_TASK_PROTOCOLS
+async def test_concurrent_waiters_share_one_callback(tier: str) -> None:
     user = User("Sure?")
-    async with calling(Server(), tier, elicitation_callback=user.answer) as client:
-        handle = await begin(client, "confirm")
+    async with open_client(ExampleServer(), tier, elicitation_callback=user.answer) as client:
+        handle = await start_task(client, "confirm")
         assert handle.task_ref is not None
         handles = [handle, client.resume(handle.task_ref), handle]
         waiting = [asyncio.create_task(one.result()) for one in handles]
         await user.is_asked.wait()
-        # The one that has somebody asked goes, and another takes its place.
+        # The waiter that runs the callback leaves, and the other one takes over.
         gone = waiting.pop(0)
         gone.cancel()
         await asyncio.wait([gone])
@@ -56,18 +65,18 @@ async def test_two_who_wait_are_not_both_asked(tier: str) -> None:
     assert user.left_when == []
 
 
-@BY_ALL_WAYS
-@ON_BOTH
-async def test_many_tasks_may_ask_at_once(tier: str, way: str) -> None:
+@ON_ALL_TRANSPORTS
+@ON_TASK_PROTOCOLS
+async def test_many_tasks_can_ask_questions_at_once(tier: str, way: str) -> None:
     user = User()
-    async with calling(Server(), tier, way, elicitation_callback=user.answer) as client:
+    async with open_client(ExampleServer(), tier, way, elicitation_callback=user.answer) as client:
         results = await asyncio.gather(*(client.call_tool("confirm") for _ in range(MAX_STREAMS + 4)))
         assert {text_of(result) for result in results} == {"accept accept"}
     assert len(user.asked) == 2 * (MAX_STREAMS + 4)
 
 
-@ON_BOTH
-async def test_models_are_asked_through_their_callback(tier: str) -> None:
+@ON_TASK_PROTOCOLS
+async def test_sampling_requests_reach_the_sampling_callback(tier: str) -> None:
     asked: list[object] = []
 
     async def write(context: ClientRequestContext, params: CreateMessageRequestParams) -> CreateMessageResult:
@@ -75,14 +84,14 @@ async def test_models_are_asked_through_their_callback(tier: str) -> None:
         asked.append(params.max_tokens)
         return CreateMessageResult(role="assistant", content=TextContent(text="Roses"), model="none")
 
-    async with calling(Server(), tier, sampling_callback=write) as client:
+    async with open_client(ExampleServer(), tier, sampling_callback=write) as client:
         assert "Roses" in text_of(await client.call_tool("have_written"))
     assert asked == [9]
 
 
-@ON_BOTH
-async def test_a_question_that_nobody_declared_to_answer_is_not_asked(tier: str) -> None:
-    async with calling(Server(), tier) as client:
+@ON_TASK_PROTOCOLS
+async def test_a_question_without_a_callback_raises_input_required(tier: str) -> None:
+    async with open_client(ExampleServer(), tier) as client:
         result = await client.call_tool("confirm")
         assert result.is_error
         assert "elicitation" in text_of(result)
@@ -90,7 +99,7 @@ async def test_a_question_that_nobody_declared_to_answer_is_not_asked(tier: str)
 
 async def answer_by_hand(client: TaskClient) -> str:
     """Wait for a task that asks twice, and answer what it asks."""
-    handle = await begin(client, "confirm")
+    handle = await start_task(client, "confirm")
     for asked in ("Sure?", "Really?"):
         with pytest.raises(InputRequired) as needed:
             await handle.result()
@@ -102,24 +111,24 @@ async def answer_by_hand(client: TaskClient) -> str:
     return text_of(await handle.result())
 
 
-@BY_ALL_WAYS
-@ON_BOTH
-async def test_questions_may_be_answered_by_hand(tier: str, way: str) -> None:
-    async with calling(Server(), tier, way, elicitation_callback=answer_later) as client:
+@ON_ALL_TRANSPORTS
+@ON_TASK_PROTOCOLS
+async def test_questions_can_be_answered_with_the_handle(tier: str, way: str) -> None:
+    async with open_client(ExampleServer(), tier, way, elicitation_callback=answer_later) as client:
         assert await answer_by_hand(client) == "accept accept"
 
 
-@BY_ALL_WAYS
+@ON_ALL_TRANSPORTS
 @pytest.mark.parametrize("tier", ["plain", "hidden"])
-async def test_without_tasks_questions_are_answered_by_hand(tier: str, way: str) -> None:
-    async with calling(Server(), tier, way) as client:
+async def test_questions_over_fallback_tools_are_answered_with_the_handle(tier: str, way: str) -> None:
+    async with open_client(ExampleServer(), tier, way) as client:
         assert await answer_by_hand(client) == "accept accept"
 
 
-@ON_BOTH
-async def test_questions_are_answered_while_one_looks_on(tier: str) -> None:
-    async with calling(Server(), tier, elicitation_callback=answer_later) as client:
-        handle, asked = await begin(client, "confirm"), list[str]()
+@ON_TASK_PROTOCOLS
+async def test_questions_are_answered_while_the_handle_is_iterated(tier: str) -> None:
+    async with open_client(ExampleServer(), tier, elicitation_callback=answer_later) as client:
+        handle, asked = await start_task(client, "confirm"), list[str]()
         async for update in handle:
             for question in update.questions:
                 if question.message not in asked:
@@ -129,12 +138,12 @@ async def test_questions_are_answered_while_one_looks_on(tier: str) -> None:
         assert text_of(await handle.result()) == "decline decline"
 
 
-async def test_an_answer_that_does_not_fit_is_refused_and_the_question_stays() -> None:
+async def test_an_invalid_answer_is_refused_and_the_question_stays_open() -> None:
     nonsense: dict[str, Any] = {"action": "accept", "content": {"sure": ["what"]}}
     for tier, error in (("2026", MCPError), ("plain", InvalidValue)):
         callback: dict[str, Any] = {"elicitation_callback": answer_later} if tier == "2026" else {}
-        async with calling(Server(), tier, **callback) as client:
-            handle = await begin(client, "confirm")
+        async with open_client(ExampleServer(), tier, **callback) as client:
+            handle = await start_task(client, "confirm")
             with pytest.raises(InputRequired) as needed:
                 await handle.result()
             (question,) = needed.value.questions
@@ -144,61 +153,63 @@ async def test_an_answer_that_does_not_fit_is_refused_and_the_question_stays() -
                 await handle.result()
 
 
-@ON_BOTH
-async def test_an_answer_to_what_is_not_asked_is_refused_with_what_is(tier: str) -> None:
-    async with calling(Server(), tier, elicitation_callback=answer_later) as client:
-        handle = await begin(client, "confirm")
+@ON_TASK_PROTOCOLS
+async def test_an_answer_to_an_unknown_question_is_refused_and_names_the_open_ones(tier: str) -> None:
+    async with open_client(ExampleServer(), tier, elicitation_callback=answer_later) as client:
+        handle = await start_task(client, "confirm")
         with pytest.raises(InputRequired) as needed:
             await handle.result()
         (question,) = needed.value.questions
-        with pytest.raises(InvalidValue, match=f"does not ask 'another': it asks {question.key}"):
+        with pytest.raises(
+            InvalidValue, match=f"'another' is not an open question of the task: its open questions are {question.key}"
+        ):
             await handle.answer({question.key: YES, "another": YES})
-        with pytest.raises(InvalidValue, match=r'is True: give \{"action": "accept"'):
+        with pytest.raises(InvalidValue, match=r'is True: pass \{"action": "accept"'):
             await handle.answer({question.key: cast("Any", True)})
         with pytest.raises(InputRequired):
             await handle.result()
         await handle.answer({question.key: YES})
 
 
-async def test_what_is_asked_by_a_call_that_is_no_task_is_not_for_by_hand() -> None:
-    server = Server()
+async def test_answer_later_refuses_questions_of_calls_that_are_not_tasks() -> None:
+    server = ExampleServer()
 
     @server.mcp.tool()
     async def ask_now(ctx: Context[Any, Any]) -> str:
         return (await ctx.elicit("Sure?", Sure)).action
 
-    async with calling(server, "2025", elicitation_callback=answer_later) as client:
-        with pytest.raises(MCPError, match="only tasks may ask"):
+    async with open_client(server, "2025", elicitation_callback=answer_later) as client:
+        with pytest.raises(MCPError, match="only tasks may ask questions"):
             await client.call_tool("ask_now")
 
 
-async def test_a_callback_that_refuses_is_told_to_whoever_waits() -> None:
+async def test_a_refusal_of_the_callback_is_raised_for_the_waiter() -> None:
     async def refuse(context: ClientRequestContext, params: object) -> ErrorData:
         del context, params
         return ErrorData(code=-32050, message="not now")
 
-    async with calling(Server(), "2026", elicitation_callback=refuse) as client:
+    async with open_client(ExampleServer(), "2026", elicitation_callback=refuse) as client:
         with pytest.raises(MCPError, match="not now"):
             await client.call_tool("confirm")
 
 
-async def test_a_callback_that_breaks_is_told_to_whoever_waits() -> None:
+async def test_an_exception_of_the_callback_is_raised_for_the_waiter() -> None:
     async def burst(*_: object) -> ErrorData:
         raise LookupError("no such user")
 
-    async with calling(Server(), "2026", elicitation_callback=burst) as client:
+    async with open_client(ExampleServer(), "2026", elicitation_callback=burst) as client:
         with pytest.raises(LookupError, match="no such user"):
             await client.call_tool("confirm")
 
 
-@ON_BOTH
-async def test_what_somebody_else_has_answered_is_not_thought_about_any_more(tier: str) -> None:
-    server, user = Server(), User("Sure?")
+@ON_TASK_PROTOCOLS
+async def test_a_callback_is_cancelled_when_another_client_answers_its_question(tier: str) -> None:
+    server, user = ExampleServer(), User("Sure?")
     async with (
-        calling(server, tier, elicitation_callback=user.answer) as client,
-        calling(server, "2026", elicitation_callback=answer_later) as other,
+        open_client(server, tier, elicitation_callback=user.answer) as client,
+        open_client(server, "2026", elicitation_callback=answer_later) as other,
     ):
-        handle = await begin(client, "confirm")
+        handle = await start_task(client, "confirm")
         waiting = asyncio.create_task(handle.result())
         await user.is_asked.wait()
         assert handle.task_ref is not None
@@ -214,11 +225,11 @@ async def test_what_somebody_else_has_answered_is_not_thought_about_any_more(tie
     assert tier == "2025" or user.left_when == [1]
 
 
-@ON_BOTH
-async def test_a_question_stays_before_the_user_when_one_waits_again(tier: str) -> None:
+@ON_TASK_PROTOCOLS
+async def test_a_callback_keeps_running_between_two_waits(tier: str) -> None:
     user = User("Sure?")
-    async with calling(Server(), tier, elicitation_callback=user.answer) as client:
-        handle = await begin(client, "confirm")
+    async with open_client(ExampleServer(), tier, elicitation_callback=user.answer) as client:
+        handle = await start_task(client, "confirm")
         waiting = asyncio.create_task(handle.result())
         await user.is_asked.wait()
         waiting.cancel()
@@ -227,15 +238,15 @@ async def test_a_question_stays_before_the_user_when_one_waits_again(tier: str) 
         assert text_of(await handle.result()) == "accept accept"
 
 
-@ON_BOTH
-async def test_a_question_is_not_asked_again_although_its_answer_crosses_the_end_of_the_wait(tier: str) -> None:
-    server, user, held = Server(), User(), HeldAnswers()
+@ON_TASK_PROTOCOLS
+async def test_a_question_is_not_asked_again_if_its_answer_is_in_flight_when_the_wait_ends(tier: str) -> None:
+    server, user, held = ExampleServer(), User(), DelayedAnswers()
     options: dict[str, Any] = {"mode": "legacy"} if tier == "2025" else {}
     client = TaskClient(
         lambda: held.on(in_memory(server.mcp)), name="calls", elicitation_callback=user.answer, **options
     )
     async with client:
-        handle = await begin(client, "confirm")
+        handle = await start_task(client, "confirm")
         waiting = asyncio.create_task(handle.result())
         await held.is_sent.wait()
         waiting.cancel()

@@ -1,4 +1,4 @@
-"""The client on servers of other libraries, which know nothing of raincheck."""
+"""Tests for the client on servers that are built on other libraries."""
 
 import asyncio
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from mcp.shared.exceptions import MCPError
 from raincheck.client import InputRequired, TaskCancelled, TaskClient, answer_later
 from raincheck.core.lifecycle import Status
 from raincheck.errors import TaskNotFound
-from tests.support.client.callers import User, begin, text_of
+from tests.support.client.callers import User, start_task, text_of
 from tests.support.peers import FASTMCP4, MCP1, Peer
 
 pytestmark = pytest.mark.anyio
@@ -34,31 +34,31 @@ def client_of(peer: Peer, way: str, urls: dict[str, str], **options: Any) -> Tas
 
 @WAYS
 @PEERS
-async def test_calls_come_to_their_results(peer: Peer, way: str, urls: dict[str, str]) -> None:
+async def test_calls_return_their_results(peer: Peer, way: str, urls: dict[str, str]) -> None:
     async with client_of(peer, way, urls) as client:
         assert (await client.connected()).protocol_version == peer.version
-        handle = await begin(client, "count", {"steps": 3})
-        seen = [update async for update in handle]
-        assert seen[-1].status is Status.COMPLETED
+        handle = await start_task(client, "count", {"steps": 3})
+        observed = [update async for update in handle]
+        assert observed[-1].status is Status.COMPLETED
         assert not (await handle.result()).is_error
         for tool in ("always", "plain"):
             assert text_of(await client.call_tool(tool, {"name": "Ada"})) == "hello Ada"
 
 
 @PEERS
-async def test_only_a_tool_that_allows_it_becomes_a_task(peer: Peer, urls: dict[str, str]) -> None:
+async def test_only_tools_that_support_tasks_become_tasks(peer: Peer, urls: dict[str, str]) -> None:
     async with client_of(peer, "http", urls) as client:
         assert (await client.call("plain", {"name": "Ada"})).task_id is None
         assert (await client.call("always", {"name": "Ada"})).task_id is not None
 
 
 @PEERS
-async def test_failures_are_told(peer: Peer, urls: dict[str, str]) -> None:
+async def test_failures_are_raised(peer: Peer, urls: dict[str, str]) -> None:
     async with client_of(peer, "http", urls) as client:
         failed = await client.call_tool("fail", {"why": "no paper left"})
         assert failed.is_error
         assert "no paper left" in text_of(failed)
-        handle = await begin(client, "crash", {"why": "a bug"})
+        handle = await start_task(client, "crash", {"why": "a bug"})
         if peer is MCP1:
             with pytest.raises(MCPError, match="a bug"):
                 await handle.result()
@@ -78,9 +78,9 @@ async def test_questions_go_to_the_callback(peer: Peer, way: str, urls: dict[str
 
 
 @PEERS
-async def test_questions_are_answered_by_hand(peer: Peer, urls: dict[str, str]) -> None:
+async def test_questions_are_answered_with_the_handle(peer: Peer, urls: dict[str, str]) -> None:
     async with client_of(peer, "http", urls, elicitation_callback=answer_later) as client:
-        handle = await begin(client, "ask", {"question": "Sure?"})
+        handle = await start_task(client, "ask", {"question": "Sure?"})
         with pytest.raises(InputRequired) as needed:
             await handle.result()
         (question,) = needed.value.questions
@@ -90,9 +90,9 @@ async def test_questions_are_answered_by_hand(peer: Peer, urls: dict[str, str]) 
 
 
 @PEERS
-async def test_cancelling_is_told_to_whoever_waits(peer: Peer, urls: dict[str, str]) -> None:
+async def test_cancelling_raises_for_waiters(peer: Peer, urls: dict[str, str]) -> None:
     async with client_of(peer, "http", urls) as client:
-        handle = await begin(client, "wait")
+        handle = await start_task(client, "wait")
         waiting = asyncio.create_task(handle.result())
         await handle.cancel()
         with pytest.raises(TaskCancelled):
@@ -101,20 +101,20 @@ async def test_cancelling_is_told_to_whoever_waits(peer: Peer, urls: dict[str, s
 
 
 @PEERS
-async def test_many_go_on_at_once(peer: Peer, urls: dict[str, str]) -> None:
+async def test_many_calls_run_concurrently(peer: Peer, urls: dict[str, str]) -> None:
     async with client_of(peer, "http", urls) as client:
         handles = await asyncio.gather(*(client.call("count", {"steps": 2}) for _ in range(20)))
         results = await asyncio.gather(*(handle.result() for handle in handles))
         assert not any(result.is_error for result in results)
 
 
-async def test_a_task_is_found_again_on_another_connection_where_the_server_allows_it(urls: dict[str, str]) -> None:
+async def test_a_task_can_be_resumed_on_another_connection_if_the_server_allows_it(urls: dict[str, str]) -> None:
     for peer in (MCP1, FASTMCP4):
         async with client_of(peer, "http", urls) as client:
-            slip = (await begin(client, "count", {"steps": 2})).task_ref
-        assert slip is not None
+            task_ref = (await start_task(client, "count", {"steps": 2})).task_ref
+        assert task_ref is not None
         async with client_of(peer, "http", urls) as client:
-            handle = client.resume(slip)
+            handle = client.resume(task_ref)
             if peer is MCP1:
                 with pytest.raises(TaskNotFound):
                     await handle.result()
@@ -122,7 +122,7 @@ async def test_a_task_is_found_again_on_another_connection_where_the_server_allo
                 assert not (await handle.result()).is_error
 
 
-async def test_a_library_that_knows_only_the_newer_tasks_is_called_as_ever_in_the_older_protocol(
+async def test_a_server_with_only_the_newer_tasks_is_called_normally_in_the_older_protocol(
     urls: dict[str, str],
 ) -> None:
     async with TaskClient(urls[FASTMCP4.name], mode="legacy") as client:

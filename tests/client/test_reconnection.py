@@ -1,4 +1,4 @@
-"""Servers that die in the middle, for real: whoever waits goes on waiting, and gets the result."""
+"""Tests for servers that are killed: waiting continues after a restart, and the result arrives."""
 
 import asyncio
 from collections import Counter
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from raincheck.client import InputRequired, ServerUnreachable, answer_later
-from tests.support.client.callers import User, begin, text_of
-from tests.support.client.server_processes import Site
+from tests.support.client.callers import User, start_task, text_of
+from tests.support.client.server_processes import ServerProcess
 from tests.support.client.transports import SkippingClock
 
 pytestmark = pytest.mark.anyio
@@ -24,104 +24,108 @@ IN_BOTH = pytest.mark.parametrize(
 
 
 @pytest.fixture
-async def site(tmp_path: Path) -> AsyncIterator[Site]:
-    site = Site(tmp_path)
+async def server_process(tmp_path: Path) -> AsyncIterator[ServerProcess]:
+    server_process = ServerProcess(tmp_path)
     try:
-        yield site
+        yield server_process
     finally:
-        await site.kill()
+        await server_process.kill()
 
 
-async def kill_and_start(site: Site, way: str) -> None:
+async def kill_and_start(server_process: ServerProcess, way: str) -> None:
     """On its standard streams, a server is started by its client."""
     if way == "http":
-        await site.kill()
-        await site.start()
+        await server_process.kill()
+        await server_process.start()
     else:
-        await asyncio.to_thread(site.kill_program)
+        await asyncio.to_thread(server_process.kill_program)
 
 
 @EVERYWHERE
-async def test_a_result_comes_although_the_server_was_killed_twice(site: Site, tier: str, way: str) -> None:
+async def test_the_result_arrives_after_the_server_was_killed_twice(
+    server_process: ServerProcess, tier: str, way: str
+) -> None:
     if way == "http":
-        await site.start()
-    async with site.client(tier, way) as client:
-        handle = await begin(client, "work", {"steps": 5, "ms": 300})
+        await server_process.start()
+    async with server_process.client(tier, way) as client:
+        handle = await start_task(client, "work", {"steps": 5, "ms": 300})
         waiting = asyncio.create_task(handle.result())
         for number in (1, 3):
-            await site.wait_for_line(f"{handle.task_id} step-{number}")
-            await kill_and_start(site, way)
+            await server_process.wait_for_line(f"{handle.task_id} step-{number}")
+            await kill_and_start(server_process, way)
         result = await waiting
     assert result.structured_content == {"result": [f"step-{number}" for number in range(5)]}
-    done = Counter(line for line in site.lines() if line.startswith(str(handle.task_id)))
+    done = Counter(line for line in server_process.lines() if line.startswith(str(handle.task_id)))
     # A step that was cut off is done again, and no other.
     assert len(done) == 5
     assert sum(done.values()) <= 7
 
 
 @IN_BOTH
-async def test_a_question_is_asked_once_although_the_server_was_killed_meanwhile(
-    site: Site, tier: str, way: str
+async def test_a_question_is_asked_once_even_if_the_server_is_killed_meanwhile(
+    server_process: ServerProcess, tier: str, way: str
 ) -> None:
     user = User("Sure?")
     if way == "http":
-        await site.start()
-    async with site.client(tier, way, elicitation_callback=user.answer) as client:
+        await server_process.start()
+    async with server_process.client(tier, way, elicitation_callback=user.answer) as client:
         waiting = asyncio.create_task(client.call_tool("confirm"))
         await user.is_asked.wait()
-        await kill_and_start(site, way)
+        await kill_and_start(server_process, way)
         if way == "stdio":
-            await site.wait_for(lambda lines: sum(line.startswith("pid") for line in lines) == 2)
+            await server_process.wait_for(lambda lines: sum(line.startswith("pid") for line in lines) == 2)
         user.decides.set()
         assert text_of(await waiting) == "accept accept"
     assert user.asked == ["Sure?", "Really?"]
     assert user.left_when == []
 
 
-async def test_an_answer_is_kept_until_the_server_is_back(site: Site) -> None:
+async def test_an_answer_is_stored_until_the_server_is_back(server_process: ServerProcess) -> None:
     user = User("Sure?")
-    await site.start()
-    async with site.client("2026", "http", elicitation_callback=user.answer) as client:
+    await server_process.start()
+    async with server_process.client("2026", "http", elicitation_callback=user.answer) as client:
         waiting = asyncio.create_task(client.call_tool("confirm"))
         await user.is_asked.wait()
-        await site.kill()
+        await server_process.kill()
         user.decides.set()
         await asyncio.sleep(0)
-        await site.start()
+        await server_process.start()
         assert text_of(await waiting) == "accept accept"
     assert user.asked == ["Sure?", "Really?"]
-    assert site.lines().count(next(line for line in site.lines() if line.endswith("answered"))) == 1
+    assert server_process.lines().count(next(line for line in server_process.lines() if line.endswith("answered"))) == 1
 
 
-async def test_what_is_answered_by_hand_arrives_although_the_server_was_killed(site: Site) -> None:
-    await site.start()
-    async with site.client("2026", "http", elicitation_callback=answer_later) as client:
-        handle = await begin(client, "confirm")
+async def test_an_answer_from_the_handle_arrives_after_the_server_was_killed(server_process: ServerProcess) -> None:
+    await server_process.start()
+    async with server_process.client("2026", "http", elicitation_callback=answer_later) as client:
+        handle = await start_task(client, "confirm")
         with pytest.raises(InputRequired) as needed:
             await handle.result()
-        await kill_and_start(site, "http")
+        await kill_and_start(server_process, "http")
         await handle.answer({needed.value.questions[0].key: {"action": "decline"}})
         with pytest.raises(InputRequired) as needed:
             await handle.result()
         assert needed.value.questions[0].message == "Really?"
 
 
-async def test_a_server_that_stays_away_is_told_when_patience_is_over_and_the_handle_stays_good(site: Site) -> None:
+async def test_an_unavailable_server_raises_after_the_reconnect_timeout_and_the_handle_stays_usable(
+    server_process: ServerProcess,
+) -> None:
     clock = SkippingClock()
-    await site.start()
-    async with site.client("2026", "http", clock=clock, reconnect_timeout=30) as client:
-        handle = await begin(client, "work", {"steps": 2, "ms": 10})
-        await site.kill()
-        with pytest.raises(ServerUnreachable, match=str(site.port)) as raised:
+    await server_process.start()
+    async with server_process.client("2026", "http", clock=clock, reconnect_timeout=30) as client:
+        handle = await start_task(client, "work", {"steps": 2, "ms": 10})
+        await server_process.kill()
+        with pytest.raises(ServerUnreachable, match=str(server_process.port)) as raised:
             await handle.result()
-        assert raised.value.server == site.url
+        assert raised.value.server == server_process.url
         assert 30 <= clock.monotonic() <= 40
         assert max(clock.slept) <= 5
-        await site.start()
+        await server_process.start()
         assert (await handle.result()).structured_content == {"result": ["step-0", "step-1"]}
 
 
-async def test_a_server_that_is_not_there_is_told_at_once(site: Site) -> None:
+async def test_a_missing_server_is_reported_at_once(server_process: ServerProcess) -> None:
     with pytest.raises(ServerUnreachable, match="can't be reached"):
-        async with site.client("2026", "http"):
+        async with server_process.client("2026", "http"):
             raise AssertionError("never entered")

@@ -1,4 +1,4 @@
-"""What the client offers has its place in the docs."""
+"""Tests that the client's reference page covers every exported name and option."""
 
 import inspect
 

@@ -1,4 +1,4 @@
-"""Cancels that are refused: a process goes on where its workflow does not let it be cancelled."""
+"""Tests for refused cancels: an instance continues if its workflow does not allow the cancel."""
 
 import pytest
 from mcp.server.mcpserver import MCPServer
@@ -8,7 +8,7 @@ from raincheck.client import TaskClient
 from raincheck.core.lifecycle import Status
 from raincheck.errors import CancelRefused
 from raincheck.workflows import Machine, State, Transition
-from tests.support.client.callers import ON_ALL, options_of
+from tests.support.client.callers import ON_ALL_PROTOCOLS, client_options
 
 pytestmark = pytest.mark.anyio
 
@@ -21,16 +21,16 @@ def make_server() -> tuple[MCPServer, Tasks]:
     return mcp, tasks
 
 
-@ON_ALL
-async def test_a_cancel_that_is_refused_is_an_error_with_the_reason_and_the_work_goes_on(tier: str) -> None:
+@ON_ALL_PROTOCOLS
+async def test_a_refused_cancel_raises_with_the_reason_and_the_task_continues(tier: str) -> None:
     mcp, tasks = make_server()
-    async with tasks.running() as engine, TaskClient(**options_of(tier, mcp, None)) as client:
+    async with tasks.running() as engine, TaskClient(**client_options(tier, mcp, None)) as client:
         handle = await client.call("letter")
         assert handle.task_id is not None
         with pytest.raises(CancelRefused) as refused:
             await handle.cancel()
         assert (refused.value.task_id, refused.value.reason) == (handle.task_id, "not-cancellable")
-        assert refused.value.why == "workflow 'letter' has no state for that"
+        assert refused.value.why == "workflow 'letter' has no state of kind cancel"
         update = await handle.poll()
         assert update is not None
         assert update.status is Status.WORKING
@@ -38,10 +38,10 @@ async def test_a_cancel_that_is_refused_is_an_error_with_the_reason_and_the_work
         await handle.result()
 
 
-@ON_ALL
-async def test_a_process_that_has_ended_stays_as_it_is_and_nobody_is_refused(tier: str) -> None:
+@ON_ALL_PROTOCOLS
+async def test_cancelling_an_ended_instance_changes_nothing_and_is_not_refused(tier: str) -> None:
     mcp, tasks = make_server()
-    async with tasks.running() as engine, TaskClient(**options_of(tier, mcp, None)) as client:
+    async with tasks.running() as engine, TaskClient(**client_options(tier, mcp, None)) as client:
         handle = await client.call("letter")
         assert handle.task_id is not None
         await engine.instances.transition(handle.task_id, "send", owner=None)

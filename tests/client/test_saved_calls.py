@@ -1,4 +1,4 @@
-"""Slips and the book: a caller that is gone left behind what another one needs."""
+"""Tests for task references and saved calls: another process can resume the tasks of a lost caller."""
 
 import asyncio
 import json
@@ -17,55 +17,55 @@ from mcp.shared.exceptions import MCPError
 from raincheck.client import SavedCalls, TaskCancelled, TaskClient, TaskRef
 from raincheck.errors import ConfigurationError, InvalidValue
 from tests.support.client import killable_caller
-from tests.support.client.callers import ON_ALL, begin, calling, text_of
-from tests.support.client.example_server import Server
-from tests.support.client.server_processes import Site
+from tests.support.client.callers import ON_ALL_PROTOCOLS, open_client, start_task, text_of
+from tests.support.client.example_server import ExampleServer
+from tests.support.client.server_processes import ServerProcess
 
 pytestmark = pytest.mark.anyio
 
-SLIP = TaskRef(server="calls", task_id="1", tool="add", tier="2026-07-28", taken_at="2026-01-01T00:00:00+00:00")
+TASK_REF = TaskRef(server="calls", task_id="1", tool="add", tier="2026-07-28", taken_at="2026-01-01T00:00:00+00:00")
 
 
 @pytest.fixture
-async def site(tmp_path: Path) -> AsyncIterator[Site]:
-    site = Site(tmp_path)
+async def server_process(tmp_path: Path) -> AsyncIterator[ServerProcess]:
+    server_process = ServerProcess(tmp_path)
     try:
-        yield site
+        yield server_process
     finally:
-        await site.kill()
+        await server_process.kill()
 
 
 @pytest.fixture
-def book(tmp_path: Path) -> SavedCalls:
+def saved_calls(tmp_path: Path) -> SavedCalls:
     return SavedCalls(tmp_path / "calls.book")
 
 
-@ON_ALL
-async def test_a_task_is_in_the_book_until_its_result_is_fetched(book: SavedCalls, tier: str) -> None:
-    server = Server()
-    async with calling(server, tier, saved_calls=book) as client:
-        handle = await begin(client, "pass_gate")
-        assert await book.list_refs() == [handle.task_ref]
-        assert await book.find(str(handle.task_id)) == handle.task_ref
-        assert await book.find("another") is None
+@ON_ALL_PROTOCOLS
+async def test_a_task_is_saved_until_its_result_is_fetched(saved_calls: SavedCalls, tier: str) -> None:
+    server = ExampleServer()
+    async with open_client(server, tier, saved_calls=saved_calls) as client:
+        handle = await start_task(client, "pass_gate")
+        assert await saved_calls.list_refs() == [handle.task_ref]
+        assert await saved_calls.find(str(handle.task_id)) == handle.task_ref
+        assert await saved_calls.find("another") is None
         server.gate.open.set()
         await handle.result()
-        assert await book.list_refs() == []
+        assert await saved_calls.list_refs() == []
 
 
-async def test_what_is_answered_at_once_is_not_in_the_book(book: SavedCalls) -> None:
-    async with calling(Server(), saved_calls=book) as client:
+async def test_a_call_that_is_answered_at_once_is_not_saved(saved_calls: SavedCalls) -> None:
+    async with open_client(ExampleServer(), saved_calls=saved_calls) as client:
         await client.call("add_at_once", {"a": 1, "b": 2})
-        assert await book.list_refs() == []
+        assert await saved_calls.list_refs() == []
 
 
-@ON_ALL
-async def test_another_client_goes_on_with_what_is_in_the_book(book: SavedCalls, tier: str) -> None:
-    server = Server()
+@ON_ALL_PROTOCOLS
+async def test_another_client_resumes_the_saved_calls(saved_calls: SavedCalls, tier: str) -> None:
+    server = ExampleServer()
     async with server.tasks.running():
-        async with calling(server, tier, saved_calls=book) as first:
-            begun = await begin(first, "pass_gate")
-        async with calling(server, tier, saved_calls=book) as second:
+        async with open_client(server, tier, saved_calls=saved_calls) as first:
+            begun = await start_task(first, "pass_gate")
+        async with open_client(server, tier, saved_calls=saved_calls) as second:
             (handle,) = await second.open_calls()
             assert handle.task_id == begun.task_id
             server.gate.open.set()
@@ -73,30 +73,33 @@ async def test_another_client_goes_on_with_what_is_in_the_book(book: SavedCalls,
             assert await second.open_calls() == []
 
 
-async def test_a_task_that_failed_or_was_cancelled_is_crossed_out(book: SavedCalls) -> None:
-    async with calling(Server(), saved_calls=book) as client:
+async def test_a_failed_or_cancelled_task_is_removed_from_the_saved_calls(saved_calls: SavedCalls) -> None:
+    async with open_client(ExampleServer(), saved_calls=saved_calls) as client:
         with pytest.raises(MCPError):
-            await (await begin(client, "break_down")).result()
-        handle = await begin(client, "wait")
+            await (await start_task(client, "break_down")).result()
+        handle = await start_task(client, "wait")
         await handle.cancel()
         with pytest.raises(TaskCancelled):
             await handle.result()
-        assert await book.list_refs() == []
+        assert await saved_calls.list_refs() == []
 
 
-async def test_each_server_has_its_own_slips_in_a_book(book: SavedCalls) -> None:
+async def test_saved_calls_are_listed_per_server(saved_calls: SavedCalls) -> None:
     for server, task_id in (("a", "1"), ("b", "1"), ("a", "2")):
-        await book.add(TaskRef(server=server, task_id=task_id, tool="add", tier="plain"))
-    assert [slip.task_id for slip in await book.list_refs("a")] == ["1", "2"]
-    assert [slip.server for slip in await book.list_refs()] == ["a", "b", "a"]
-    await book.remove(TaskRef(server="a", task_id="1", tool="add", tier="plain"))
-    assert [(slip.server, slip.task_id) for slip in await book.list_refs()] == [("b", "1"), ("a", "2")]
+        await saved_calls.add(TaskRef(server=server, task_id=task_id, tool="add", tier="plain"))
+    assert [task_ref.task_id for task_ref in await saved_calls.list_refs("a")] == ["1", "2"]
+    assert [task_ref.server for task_ref in await saved_calls.list_refs()] == ["a", "b", "a"]
+    await saved_calls.remove(TaskRef(server="a", task_id="1", tool="add", tier="plain"))
+    assert [(task_ref.server, task_ref.task_id) for task_ref in await saved_calls.list_refs()] == [
+        ("b", "1"),
+        ("a", "2"),
+    ]
 
 
-async def test_a_slip_is_a_line_of_json_and_comes_back_as_it_was() -> None:
-    slip = TaskRef(server="calls", task_id="1", tool="añadir", tier="plain", tools={"wait": "task_wait"})
-    assert TaskRef.load(slip.dump()) == slip
-    assert json.loads(SLIP.dump())["task_id"] == "1"
+async def test_a_task_reference_survives_dump_and_load() -> None:
+    task_ref = TaskRef(server="calls", task_id="1", tool="añadir", tier="plain", tools={"wait": "task_wait"})
+    assert TaskRef.load(task_ref.dump()) == task_ref
+    assert json.loads(TASK_REF.dump())["task_id"] == "1"
 
 
 @pytest.mark.parametrize(
@@ -113,35 +116,37 @@ async def test_a_slip_is_a_line_of_json_and_comes_back_as_it_was() -> None:
         '{"server": "a", "task_id": "1", "tool": "add", "tier": "plain", "more": 7}',
     ],
 )
-async def test_what_is_no_slip_is_refused(text: str) -> None:
+async def test_invalid_task_references_are_refused(text: str) -> None:
     with pytest.raises(InvalidValue, match="is not a task reference"):
         TaskRef.load(text)
 
 
-async def test_a_slip_that_can_not_be_read_hides_no_others(book: SavedCalls, caplog: pytest.LogCaptureFixture) -> None:
-    await book.add(SLIP)
-    with closing(sqlite3.connect(book.path)) as file:
+async def test_an_unreadable_saved_call_does_not_hide_others(
+    saved_calls: SavedCalls, caplog: pytest.LogCaptureFixture
+) -> None:
+    await saved_calls.add(TASK_REF)
+    with closing(sqlite3.connect(saved_calls.path)) as file:
         file.execute("""INSERT INTO slips VALUES ('2', 'calls', '{"of": "tomorrow"}')""")
         file.commit()
     with caplog.at_level(logging.ERROR):
-        assert await book.list_refs() == [SLIP]
-    assert "can't be read" in caplog.text
+        assert await saved_calls.list_refs() == [TASK_REF]
+    assert "can't read a saved call" in caplog.text
 
 
-async def test_a_book_is_its_owners_alone(book: SavedCalls) -> None:
-    assert await book.list_refs() == []
-    assert not book.path.exists()
+async def test_only_the_owner_can_read_the_file_of_saved_calls(saved_calls: SavedCalls) -> None:
+    assert await saved_calls.list_refs() == []
+    assert not saved_calls.path.exists()
     for _ in range(2):
-        await book.add(SLIP)
-        assert book.path.stat().st_mode & 0o777 == 0o600
-        book.path.chmod(0o644)
+        await saved_calls.add(TASK_REF)
+        assert saved_calls.path.stat().st_mode & 0o777 == 0o600
+        saved_calls.path.chmod(0o644)
 
 
 def contents_of(folder: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
-async def test_a_file_that_is_something_else_is_left_as_it_is(tmp_path: Path) -> None:
+async def test_a_file_of_another_kind_is_left_unchanged(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "tasks.db")) as file:
         file.execute("CREATE TABLE tasks (id TEXT)")
         file.commit()
@@ -149,45 +154,45 @@ async def test_a_file_that_is_something_else_is_left_as_it_is(tmp_path: Path) ->
     before = contents_of(tmp_path)
     for name in before:
         with pytest.raises(ConfigurationError, match=name):
-            await SavedCalls(tmp_path / name).add(SLIP)
+            await SavedCalls(tmp_path / name).add(TASK_REF)
     assert contents_of(tmp_path) == before
-    with pytest.raises(ConfigurationError, match="can't be used"):
-        await SavedCalls(tmp_path / "nowhere" / "calls.book").add(SLIP)
+    with pytest.raises(ConfigurationError, match="can't use the file of saved calls"):
+        await SavedCalls(tmp_path / "nowhere" / "calls.book").add(TASK_REF)
 
 
-async def test_a_task_that_can_not_be_written_down_is_told_with_its_slip(tmp_path: Path) -> None:
-    server = Server()
-    async with calling(server, saved_calls=SavedCalls(tmp_path / "nowhere" / "calls.book")) as client:
+async def test_a_task_that_can_not_be_saved_raises_with_its_reference(tmp_path: Path) -> None:
+    server = ExampleServer()
+    async with open_client(server, saved_calls=SavedCalls(tmp_path / "nowhere" / "calls.book")) as client:
         with pytest.raises(ConfigurationError) as raised:
             await client.call("pass_gate")
         (note,) = raised.value.__notes__
-        slip = TaskRef.load(note[note.index("'") + 1 : note.rindex("'")])
+        task_ref = TaskRef.load(note[note.index("'") + 1 : note.rindex("'")])
         server.gate.open.set()
-        await server.gate.begun.wait()
-        handle = client.resume(slip)
+        await server.gate.started.wait()
+        handle = client.resume(task_ref)
         # That it can't be crossed out is no reason to lose it.
         assert text_of(await handle.result()) == "through"
 
 
-async def test_without_a_book_there_are_no_open_calls_to_ask_for() -> None:
-    async with calling(Server()) as client:
+async def test_open_calls_requires_saved_calls() -> None:
+    async with open_client(ExampleServer()) as client:
         with pytest.raises(ConfigurationError, match="saves no calls"):
             await client.open_calls()
 
 
-async def test_a_server_without_an_address_needs_a_name_in_a_book(book: SavedCalls) -> None:
+async def test_saved_calls_of_a_server_without_an_address_require_a_name(saved_calls: SavedCalls) -> None:
     with pytest.raises(ConfigurationError, match="name="):
-        TaskClient(lambda: "http://127.0.0.1:1/mcp", saved_calls=book)
-    assert TaskClient(lambda: "http://127.0.0.1:1/mcp", saved_calls=book, name="reports").name == "reports"
+        TaskClient(lambda: "http://127.0.0.1:1/mcp", saved_calls=saved_calls)
+    assert TaskClient(lambda: "http://127.0.0.1:1/mcp", saved_calls=saved_calls, name="reports").name == "reports"
 
 
-async def test_no_secret_of_an_address_gets_into_a_book() -> None:
+async def test_secrets_in_an_address_are_not_saved() -> None:
     assert (
         TaskClient("https://ada:secret@example.com:8443/mcp?key=secret#secret").name == "https://example.com:8443/mcp"
     )
     program = StdioServerParameters(command="python", args=["my server.py"], env={"TOKEN": "secret"})
     assert TaskClient(program).name == "python 'my server.py'"
-    assert TaskClient(Server().mcp).name == "calls"
+    assert TaskClient(ExampleServer().mcp).name == "calls"
 
 
 async def run(*arguments: object) -> asyncio.subprocess.Process:
@@ -197,34 +202,36 @@ async def run(*arguments: object) -> asyncio.subprocess.Process:
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_a_caller_that_was_killed_finds_its_task_again_and_gets_the_result(
-    site: Site, book: SavedCalls, mode: str
+async def test_a_killed_caller_resumes_its_task_and_gets_the_result(
+    server_process: ServerProcess, saved_calls: SavedCalls, mode: str
 ) -> None:
-    await site.start()
-    caller = await run(book.path, site.url, mode, "begin")
+    await server_process.start()
+    caller = await run(saved_calls.path, server_process.url, mode, "start")
     assert caller.stdout is not None
     task_id = (await caller.stdout.readline()).decode().strip()
     caller.kill()
     assert await caller.wait() == -signal.SIGKILL
-    await kill_server_too(site)
-    again = await run(book.path, site.url, mode, "go-on")
-    said, _ = await again.communicate()
-    assert said.decode().strip() == f"{task_id} {[f'step-{number}' for number in range(4)]}"
-    assert await book.list_refs() == []
+    await kill_server_too(server_process)
+    again = await run(saved_calls.path, server_process.url, mode, "resume")
+    text, _ = await again.communicate()
+    assert text.decode().strip() == f"{task_id} {[f'step-{number}' for number in range(4)]}"
+    assert await saved_calls.list_refs() == []
 
 
-async def kill_server_too(site: Site) -> None:
-    await site.kill()
-    await site.start()
+async def kill_server_too(server_process: ServerProcess) -> None:
+    await server_process.kill()
+    await server_process.start()
 
 
-async def test_processes_share_a_book(site: Site, book: SavedCalls) -> None:
-    await site.start()
-    kept = TaskRef(server="elsewhere", task_id="1", tool="add", tier="plain")
-    await book.add(kept)
-    callers = [await run(book.path, site.url, "auto", "many", name) for name in ("a", "bb", "ccc")]
+async def test_processes_can_share_a_file_of_saved_calls(
+    server_process: ServerProcess, saved_calls: SavedCalls
+) -> None:
+    await server_process.start()
+    saved = TaskRef(server="elsewhere", task_id="1", tool="add", tier="plain")
+    await saved_calls.add(saved)
+    callers = [await run(saved_calls.path, server_process.url, "auto", "many", name) for name in ("a", "bb", "ccc")]
     results = [(await caller.communicate())[0].decode().split() for caller in callers]
-    for length, said in enumerate(results, start=1):
-        assert said[1::2] == [str(number + length) for number in range(20)]
-    assert len({task_id for said in results for task_id in said[::2]}) == 60
-    assert await book.list_refs() == [kept]
+    for length, text in enumerate(results, start=1):
+        assert text[1::2] == [str(number + length) for number in range(20)]
+    assert len({task_id for text in results for task_id in text[::2]}) == 60
+    assert await saved_calls.list_refs() == [saved]

@@ -1,4 +1,4 @@
-"""What HTTP itself says of a request: told as what it is, and at once where to ask again is no use."""
+"""Tests for HTTP statuses: each is reported as what it is, and at once if a retry is useless."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,17 +8,17 @@ from mcp.client.caching import CacheConfig, InMemoryResponseCacheStore
 from starlette.responses import Response
 
 from raincheck.client import CallLost, RequestRefused, ServerUnreachable, TaskClient, record_http_status
-from tests.support.client.callers import User, begin, text_of
-from tests.support.client.example_server import Server
-from tests.support.client.proxy import MODES, Proxy, at_url, between
+from tests.support.client.callers import User, start_task, text_of
+from tests.support.client.example_server import ExampleServer
+from tests.support.client.proxy import MODES, Proxy, direct_client, proxied_client
 from tests.support.client.transports import SkippingClock
-from tests.support.http_server import served
+from tests.support.http_server import running_app
 
 pytestmark = pytest.mark.anyio
 
 REFUSALS = pytest.mark.parametrize(
     ("status", "to_do"),
-    [(401, "credentials"), (403, "other credentials"), (404, "address"), (413, "send less"), (418, "logs")],
+    [(401, "credentials"), (403, "other credentials"), (404, "address"), (413, "send less"), (418, "see the log")],
 )
 
 
@@ -48,52 +48,52 @@ def some(times: int, status: int, on: str, **headers: str) -> Callable[[str, str
 
 @MODES
 @REFUSALS
-async def test_a_status_that_says_no_is_told_at_once_with_what_to_do(mode: str, status: int, to_do: str) -> None:
-    server, clock = Server(), SkippingClock()
-    async with at_url(server, mode, clock=clock) as (client, proxy):
-        handle = await begin(client, "pass_gate")
-        proxy.instead = always(status)
+async def test_a_refusing_http_status_is_raised_at_once_with_a_remedy(mode: str, status: int, to_do: str) -> None:
+    server, clock = ExampleServer(), SkippingClock()
+    async with direct_client(server, mode, clock=clock) as (client, proxy):
+        handle = await start_task(client, "pass_gate")
+        proxy.override = always(status)
         with pytest.raises(RequestRefused, match=to_do) as raised:
             await handle.result()
         assert (raised.value.status, raised.value.server) == (status, client.name)
         assert f"HTTP {status}" in str(raised.value)
         # With a session, 404 says that it is over, and only a new one finds that there is more to it.
         assert len(clock.slept) == (status == 404 and mode == "legacy")
-        # The task goes on, and so does the handle.
-        proxy.instead = some(0, status, "tasks/get")
+        # The task continues, and the handle stays usable.
+        proxy.override = some(0, status, "tasks/get")
         server.gate.open.set()
         assert text_of(await handle.result()) == "through"
 
 
 @MODES
 @REFUSALS
-async def test_a_status_that_says_no_is_told_to_whoever_connects(mode: str, status: int, to_do: str) -> None:
-    proxy = Proxy(Server().mcp.streamable_http_app())
-    proxy.instead = always(status)
-    async with served(proxy) as url:
+async def test_a_refusing_http_status_is_raised_while_connecting(mode: str, status: int, to_do: str) -> None:
+    proxy = Proxy(ExampleServer().mcp.streamable_http_app())
+    proxy.override = always(status)
+    async with running_app(proxy) as url:
         with pytest.raises(RequestRefused, match=to_do):
             async with TaskClient(url, mode=mode):
                 raise AssertionError("never entered")
 
 
 @MODES
-async def test_a_call_that_is_refused_is_not_told_to_be_lost(mode: str) -> None:
-    server = Server()
+async def test_a_refused_call_does_not_raise_call_lost(mode: str) -> None:
+    server = ExampleServer()
     for status in (413, 429):
-        async with at_url(server, mode) as (client, proxy):
-            proxy.instead = some(1, status, "tools/call")
+        async with direct_client(server, mode) as (client, proxy):
+            proxy.override = some(1, status, "tools/call")
             with pytest.raises(RequestRefused) as raised:
                 await client.call("pass_gate")
             assert raised.value.status == status
-    assert not server.gate.begun.is_set()
+    assert not server.gate.started.is_set()
 
 
 @MODES
-async def test_a_server_that_is_asked_too_often_is_asked_again_when_it_says(mode: str) -> None:
-    server, clock = Server(), SkippingClock()
-    async with at_url(server, mode, clock=clock) as (client, proxy):
-        handle = await begin(client, "pass_gate")
-        proxy.instead = some(2, 429, "tasks/get", **{"retry-after": "17"})
+async def test_a_rate_limited_request_is_retried_after_the_servers_delay(mode: str) -> None:
+    server, clock = ExampleServer(), SkippingClock()
+    async with direct_client(server, mode, clock=clock) as (client, proxy):
+        handle = await start_task(client, "pass_gate")
+        proxy.override = some(2, 429, "tasks/get", **{"retry-after": "17"})
         server.gate.open.set()
         assert text_of(await handle.result()) == "through"
     assert clock.slept[:2] == [17, 17]
@@ -101,34 +101,34 @@ async def test_a_server_that_is_asked_too_often_is_asked_again_when_it_says(mode
 
 @MODES
 @pytest.mark.parametrize("after", ["", "soon", "-1", "Fri, 31 Dec 1999 23:59:59 GMT", "²"])
-async def test_a_server_that_does_not_say_when_is_asked_again_as_any_other(mode: str, after: str) -> None:
-    server, clock = Server(), SkippingClock()
-    async with at_url(server, mode, clock=clock) as (client, proxy):
-        handle = await begin(client, "pass_gate")
-        proxy.instead = some(1, 429, "tasks/get", **{"retry-after": after})
+async def test_a_rate_limited_request_without_a_delay_is_retried_with_backoff(mode: str, after: str) -> None:
+    server, clock = ExampleServer(), SkippingClock()
+    async with direct_client(server, mode, clock=clock) as (client, proxy):
+        handle = await start_task(client, "pass_gate")
+        proxy.override = some(1, 429, "tasks/get", **{"retry-after": after})
         server.gate.open.set()
         assert text_of(await handle.result()) == "through"
     assert clock.slept[0] == 0.2
 
 
 @MODES
-async def test_a_server_that_is_asked_too_often_to_the_end_is_told_to_be_that(mode: str) -> None:
+async def test_a_rate_limit_that_persists_raises_request_refused(mode: str) -> None:
     clock = SkippingClock()
-    async with at_url(Server(), mode, clock=clock, reconnect_timeout=30) as (client, proxy):
-        handle = await begin(client, "pass_gate")
-        proxy.instead = always(429)
-        with pytest.raises(RequestRefused, match="too often"):
+    async with direct_client(ExampleServer(), mode, clock=clock, reconnect_timeout=30) as (client, proxy):
+        handle = await start_task(client, "pass_gate")
+        proxy.override = always(429)
+        with pytest.raises(RequestRefused, match="too many requests"):
             await handle.result()
         assert 30 <= clock.monotonic() <= 40
 
 
 @MODES
-async def test_a_server_that_wants_more_patience_than_there_is_is_told_at_once(mode: str) -> None:
+async def test_a_retry_delay_beyond_the_timeout_raises_at_once(mode: str) -> None:
     clock = SkippingClock()
-    async with at_url(Server(), mode, clock=clock, reconnect_timeout=30) as (client, proxy):
-        handle = await begin(client, "pass_gate")
-        proxy.instead = always(429, **{"retry-after": "3600"})
-        with pytest.raises(RequestRefused, match="not within the next 3600 s") as raised:
+    async with direct_client(ExampleServer(), mode, clock=clock, reconnect_timeout=30) as (client, proxy):
+        handle = await start_task(client, "pass_gate")
+        proxy.override = always(429, **{"retry-after": "3600"})
+        with pytest.raises(RequestRefused, match="retry after 3600 s") as raised:
             await handle.result()
         assert raised.value.retry_after == 3600
         assert clock.slept == []
@@ -136,62 +136,65 @@ async def test_a_server_that_wants_more_patience_than_there_is_is_told_at_once(m
 
 @MODES
 @pytest.mark.parametrize("status", [408, 425, 503])
-async def test_what_may_pass_is_waited_for_and_told_with_its_status(mode: str, status: int) -> None:
-    server, clock = Server(), SkippingClock()
-    async with at_url(server, mode, clock=clock, reconnect_timeout=30) as (client, proxy):
-        handle = await begin(client, "pass_gate")
-        proxy.instead = always(status)
+async def test_a_temporary_http_error_is_retried_and_reported_with_its_status(mode: str, status: int) -> None:
+    server, clock = ExampleServer(), SkippingClock()
+    async with direct_client(server, mode, clock=clock, reconnect_timeout=30) as (client, proxy):
+        handle = await start_task(client, "pass_gate")
+        proxy.override = always(status)
         with pytest.raises(ServerUnreachable, match=f"HTTP {status}") as raised:
             await handle.result()
         assert not isinstance(raised.value, RequestRefused)
         assert clock.monotonic() >= 30
-        # Whether such a call has begun nobody knows.
+        # It is unknown whether such a call was started.
         with pytest.raises(CallLost, match=f"HTTP {status}"):
             await client.call("pass_gate")
 
 
 @MODES
-async def test_an_http_client_of_ones_own_tells_of_statuses_by_a_hook(mode: str) -> None:
+async def test_a_custom_http_client_reports_statuses_through_the_hook(mode: str) -> None:
     hooks: dict[str, Any] = {"response": [record_http_status]}
-    async with between(Server(), mode, hooks, clock=SkippingClock()) as (client, proxy):
-        handle = await begin(client, "pass_gate")
-        proxy.instead = always(401)
+    async with proxied_client(ExampleServer(), mode, hooks, clock=SkippingClock()) as (client, proxy):
+        handle = await start_task(client, "pass_gate")
+        proxy.override = always(401)
         with pytest.raises(RequestRefused, match="credentials"):
             await handle.result()
 
 
 @pytest.mark.parametrize("status", [401, 413])
-async def test_an_answer_of_a_callback_that_is_refused_ends_the_wait(status: int) -> None:
+async def test_a_refused_answer_of_a_callback_ends_the_wait(status: int) -> None:
     user = User()
-    async with at_url(Server(), "auto", clock=SkippingClock(), elicitation_callback=user.answer) as (client, proxy):
-        handle = await begin(client, "confirm")
-        proxy.instead = some(-1, status, "tasks/update")
+    async with direct_client(ExampleServer(), "auto", clock=SkippingClock(), elicitation_callback=user.answer) as (
+        client,
+        proxy,
+    ):
+        handle = await start_task(client, "confirm")
+        proxy.override = some(-1, status, "tasks/update")
         with pytest.raises(RequestRefused) as raised:
             await handle.result(timeout=1_000)
         assert raised.value.status == status
         assert proxy.asked.count("tasks/update") == 1
         # The answer is still good when it is taken.
-        proxy.instead = some(0, status, "tasks/update")
+        proxy.override = some(0, status, "tasks/update")
         assert text_of(await handle.result()) == "accept accept"
     assert user.asked == ["Sure?", "Really?"]
 
 
-async def test_an_answer_of_a_callback_that_comes_too_often_is_sent_again_when_the_server_says() -> None:
+async def test_a_rate_limited_answer_of_a_callback_is_resent_after_the_servers_delay() -> None:
     user, clock = User(), SkippingClock()
-    async with at_url(Server(), "auto", clock=clock, elicitation_callback=user.answer) as (client, proxy):
-        handle = await begin(client, "confirm")
-        proxy.instead = some(2, 429, "tasks/update", **{"retry-after": "17"})
+    async with direct_client(ExampleServer(), "auto", clock=clock, elicitation_callback=user.answer) as (client, proxy):
+        handle = await start_task(client, "confirm")
+        proxy.override = some(2, 429, "tasks/update", **{"retry-after": "17"})
         assert text_of(await handle.result()) == "accept accept"
         assert proxy.asked.count("tasks/update") == 4
     assert clock.slept.count(17) == 2
     assert user.asked == ["Sure?", "Really?"]
 
 
-async def test_the_statuses_of_others_are_not_taken_for_ones_own() -> None:
-    server = Server()
-    async with at_url(server, "auto", clock=SkippingClock()) as (client, proxy):
-        first, second = await begin(client, "pass_gate"), await begin(client, "pass_gate")
-        proxy.instead = some(1, 401, "tasks/cancel")
+async def test_statuses_of_concurrent_requests_are_kept_apart() -> None:
+    server = ExampleServer()
+    async with direct_client(server, "auto", clock=SkippingClock()) as (client, proxy):
+        first, second = await start_task(client, "pass_gate"), await start_task(client, "pass_gate")
+        proxy.override = some(1, 401, "tasks/cancel")
         with pytest.raises(RequestRefused):
             await first.cancel()
         server.gate.open.set()
@@ -199,9 +202,9 @@ async def test_the_statuses_of_others_are_not_taken_for_ones_own() -> None:
         assert text_of(await first.result()) == "through"
 
 
-async def test_a_cache_is_named_by_the_url_as_the_sdk_does() -> None:
+async def test_a_cache_target_defaults_to_the_url_as_in_the_sdk() -> None:
     async with (
-        served(Server().mcp.streamable_http_app()) as url,
+        running_app(ExampleServer().mcp.streamable_http_app()) as url,
         TaskClient(url, cache=CacheConfig(store=InMemoryResponseCacheStore(), partition="mine")) as client,
     ):
         assert (await (await client.connected()).list_tools()).tools

@@ -5,4 +5,4 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def nothing_blocks_the_event_loop() -> None:
-    """Not here: the suite starts processes, and loads its HTTP client when it first needs it."""
+    """Disable the check: the suite starts processes, and imports its HTTP client on first use."""

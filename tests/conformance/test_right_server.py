@@ -1,4 +1,4 @@
-"""A server that does everything right passes: over every transport, and whatever it leaves out by right."""
+"""A conforming server passes over every transport, with or without the optional features."""
 
 import asyncio
 
@@ -7,18 +7,18 @@ import pytest
 from raincheck.conformance import CheckOutcome, Report
 from tests.support.conformance.fake_server import FakeServer
 from tests.support.conformance.fake_task import Message, Session, Task
-from tests.support.conformance.faults.base import Way
+from tests.support.conformance.faults.base import Mode
 from tests.support.conformance.runs import complaints, try_suite
 
-DECLARED = {"g1-undeclared-ignored", "g1-undeclared-list-32601", "g1-undeclared-cancel-32601"}
-"""These are about servers that do not declare something: see `LeavesOut` below."""
+DECLARED = {"v2025-undeclared-ignored", "v2025-undeclared-list-32601", "v2025-undeclared-cancel-32601"}
+"""Checks of servers that do not declare a capability: see `MinimalServer` below."""
 
-ANONYMOUS = {"g1-task-id-unguessable", "g1-list-private"}
-HTTP = {"g1-get-no-stream", "g1-result-disconnected", "g1-result-others-leave"}
+ANONYMOUS = {"v2025-task-id-unguessable", "v2025-list-private"}
+HTTP = {"v2025-get-no-stream", "v2025-result-disconnected", "v2025-result-other-disconnects"}
 
 
-class LeavesOut(FakeServer):
-    """Declares little, and says little: all of it by right."""
+class MinimalServer(FakeServer):
+    """Has no optional features."""
 
     def capability(self) -> Message:
         return {"requests": {"tools": {"call": {}}}}
@@ -27,18 +27,18 @@ class LeavesOut(FakeServer):
         return {"task": self.view(task, "create")}
 
     async def notify(self, task: Task) -> None:
-        """No notifications: nobody may rely on them."""
+        """Send no notifications, which are optional."""
 
     async def report(self, task: Task, step: int) -> None:
-        """No progress: likewise."""
+        """Send no progress, which is optional."""
 
 
 class NoTasks(FakeServer):
-    """Knows nothing of tasks, and ignores what is said of them."""
+    """Does not support tasks, and ignores task parameters."""
 
     def initialize(self, session: Session, params: Message) -> Message:
-        said = super().initialize(session, params)
-        return {**said, "capabilities": {"tools": {}}}
+        result = super().initialize(session, params)
+        return {**result, "capabilities": {"tools": {}}}
 
     def tool(self, name: str, support: str | None) -> Message:
         del support
@@ -52,7 +52,7 @@ class NoTasks(FakeServer):
 
 
 class ForgetsCancelled(FakeServer):
-    """Forgets a task as soon as it is cancelled."""
+    """Deletes a task as soon as it is cancelled."""
 
     async def stop(self, task: Task) -> None:
         await super().stop(task)
@@ -60,16 +60,16 @@ class ForgetsCancelled(FakeServer):
 
 
 class AlwaysStreams(FakeServer):
-    """Answers everything on a stream that ends with the answer, as some SDKs do."""
+    """Sends every response on a stream that ends with the response, as some SDKs do."""
 
     streamed = ("ping", "tools/list", "tools/call", "tasks/get", "tasks/result", "tasks/list", "tasks/cancel")
 
 
-SERVERS: dict[str, tuple[type[FakeServer], Way]] = {
+SERVERS: dict[str, tuple[type[FakeServer], Mode]] = {
     "stdio": (FakeServer, "stdio"),
     "http": (FakeServer, "http"),
     "owners": (FakeServer, "owners"),
-    "leaves out": (LeavesOut, "http"),
+    "minimal": (MinimalServer, "http"),
     "no tasks": (NoTasks, "http"),
     "forgets cancelled": (ForgetsCancelled, "http"),
     "always streams": (AlwaysStreams, "http"),
@@ -78,46 +78,46 @@ SERVERS: dict[str, tuple[type[FakeServer], Way]] = {
 
 @pytest.fixture(scope="module")
 def reports() -> dict[str, Report]:
-    """What is found of each: all at once, since most of it is waiting."""
+    """Run the suite on all servers concurrently, since most of the time is waiting."""
 
-    async def find() -> list[Report]:
+    async def run() -> list[Report]:
         return await asyncio.gather(*(try_suite(*server) for server in SERVERS.values()))
 
-    return dict(zip(SERVERS, asyncio.run(find()), strict=True))
+    return dict(zip(SERVERS, asyncio.run(run()), strict=True))
 
 
 def ids(report: Report, outcome: CheckOutcome) -> set[str]:
-    return {finding.check.id for finding in report.with_outcome(outcome)}
+    return {result.check.id for result in report.with_outcome(outcome)}
 
 
-@pytest.mark.parametrize("way", ["stdio", "http", "owners"])
-def test_a_server_that_is_right_passes_every_check(way: str, reports: dict[str, Report]) -> None:
-    report = reports[way]
+@pytest.mark.parametrize("mode", ["stdio", "http", "owners"])
+def test_a_conforming_server_passes_every_check(mode: str, reports: dict[str, Report]) -> None:
+    report = reports[mode]
     assert complaints(report) == {}
-    owners = {finding.check.id for finding in report.results if finding.check.id.startswith("g1-owner-")}
-    left_out = {"stdio": ANONYMOUS | HTTP | owners, "http": owners, "owners": ANONYMOUS}
-    assert ids(report, CheckOutcome.SKIPPED) == DECLARED | left_out[way]
+    owners = {result.check.id for result in report.results if result.check.id.startswith("v2025-owner-")}
+    skipped_checks = {"stdio": ANONYMOUS | HTTP | owners, "http": owners, "owners": ANONYMOUS}
+    assert ids(report, CheckOutcome.SKIPPED) == DECLARED | skipped_checks[mode]
     assert report.server == {"name": "fake", "version": "1"}
 
 
 @pytest.mark.parametrize("name", ["forgets cancelled", "always streams"])
-def test_what_a_server_is_free_to_do_is_no_reason_to_complain(name: str, reports: dict[str, Report]) -> None:
+def test_optional_behavior_is_not_reported(name: str, reports: dict[str, Report]) -> None:
     assert complaints(reports[name]) == {}
 
 
-def test_a_server_that_leaves_out_what_it_may_has_no_complaints(reports: dict[str, Report]) -> None:
-    report = reports["leaves out"]
+def test_a_server_without_optional_features_passes(reports: dict[str, Report]) -> None:
+    report = reports["minimal"]
     assert complaints(report) == {}
-    left_out = {"g1-list-complete", "g1-cancel-stays", "g1-status-shape", "g1-progress-token"}
-    assert left_out <= ids(report, CheckOutcome.SKIPPED)
-    assert {"g1-undeclared-list-32601", "g1-undeclared-cancel-32601"} <= ids(report, CheckOutcome.PASSED)
-    reasons = {finding.check.id: finding.detail for finding in report.results}
-    assert reasons["g1-list-complete"] == "tasks.list is not declared"
-    assert reasons["g1-status-shape"] == "the server sends no notifications/tasks/status, which it need not"
+    skipped_checks = {"v2025-list-complete", "v2025-cancel-stays", "v2025-status-shape", "v2025-progress-token"}
+    assert skipped_checks <= ids(report, CheckOutcome.SKIPPED)
+    assert {"v2025-undeclared-list-32601", "v2025-undeclared-cancel-32601"} <= ids(report, CheckOutcome.PASSED)
+    reasons = {result.check.id: result.detail for result in report.results}
+    assert reasons["v2025-list-complete"] == "tasks.list is not declared"
+    assert reasons["v2025-status-shape"] == "the server sends no notifications/tasks/status, which are optional"
 
 
-def test_a_server_without_tasks_fails_one_check_and_the_rest_is_left_out(reports: dict[str, Report]) -> None:
+def test_a_server_without_tasks_fails_one_check_and_the_others_are_skipped(reports: dict[str, Report]) -> None:
     report = reports["no tasks"]
-    assert set(complaints(report)) == {"g1-capability-declared"}
-    assert {"g1-undeclared-ignored", "g1-undeclared-list-32601"} <= ids(report, CheckOutcome.PASSED)
+    assert set(complaints(report)) == {"v2025-capability-declared"}
+    assert {"v2025-undeclared-ignored", "v2025-undeclared-list-32601"} <= ids(report, CheckOutcome.PASSED)
     assert len(ids(report, CheckOutcome.SKIPPED)) > 90

@@ -1,4 +1,4 @@
-"""Server-sent events are read as the standard says, however they are cut."""
+"""Server-sent events are parsed as the standard requires, however the stream is cut."""
 
 import pytest
 
@@ -19,7 +19,7 @@ EVENTS = [
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1_000])
-def test_events_are_the_same_however_the_stream_is_cut(size: int) -> None:
+def test_events_do_not_depend_on_how_the_stream_is_cut(size: int) -> None:
     parser = ServerSentEventParser()
     pieces = [STREAM[start : start + size] for start in range(0, len(STREAM), size)]
     assert [event for piece in pieces for event in parser.feed(piece)] == EVENTS

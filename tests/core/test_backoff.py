@@ -1,4 +1,4 @@
-"""Waits between attempts: within bounds, growing, and without overflow."""
+"""Waits between attempts are within limits, grow, and do not overflow."""
 
 from datetime import timedelta
 from math import inf, nan
@@ -32,7 +32,7 @@ def policies(draw: st.DrawFn, jitter: st.SearchStrategy[float] = CHANCES) -> Ret
 @example(RetryPolicy(first_wait=MAX_WAIT, max_wait=MAX_WAIT, factor=1_000.0), 2_000, 1.0)
 @example(RetryPolicy(first_wait=ZERO, max_wait=ZERO), 1, 0.0)
 @example(RetryPolicy(jitter=1.0), 3, 1.0)
-def test_a_wait_is_never_negative_and_never_longer_than_the_most(
+def test_a_wait_is_never_negative_and_never_longer_than_the_maximum(
     policy: RetryPolicy, failures: int, chance: float
 ) -> None:
     assert ZERO <= policy.wait(failures, chance) <= policy.max_wait
@@ -47,7 +47,7 @@ def test_without_jitter_a_wait_is_never_shorter_than_the_one_before(
 
 
 @given(policies(), st.integers(1, 200), CHANCES, CHANCES)
-def test_more_chance_is_less_wait_down_to_the_part_that_is_certain(
+def test_a_higher_chance_shortens_the_wait_down_to_the_part_without_jitter(
     policy: RetryPolicy, failures: int, one: float, other: float
 ) -> None:
     less, more = sorted([one, other])
@@ -57,19 +57,19 @@ def test_more_chance_is_less_wait_down_to_the_part_that_is_certain(
 
 
 @pytest.mark.parametrize(("failures", "seconds"), [(1, 2), (2, 6), (3, 18), (4, 54), (5, 60), (6, 60), (1_000, 60)])
-def test_a_wait_grows_by_its_factor_up_to_the_most(failures: int, seconds: int) -> None:
+def test_a_wait_grows_by_its_factor_up_to_the_maximum(failures: int, seconds: int) -> None:
     policy = RetryPolicy(first_wait=timedelta(seconds=2), factor=3.0, max_wait=timedelta(minutes=1), jitter=0.0)
     assert policy.wait(failures, 0.7) == timedelta(seconds=seconds)
 
 
-def test_half_of_a_jittered_wait_is_left_to_chance() -> None:
+def test_by_default_half_of_a_wait_is_jitter() -> None:
     policy = RetryPolicy(first_wait=timedelta(seconds=8), jitter=0.5)
     assert [policy.wait(1, chance).total_seconds() for chance in (0.0, 0.5, 1.0)] == [8.0, 6.0, 4.0]
 
 
 @pytest.mark.parametrize("factor", [2.0, 1_000.0, 1.0])
-def test_a_million_failures_overflow_nothing(factor: float) -> None:
-    # At a factor of 1 the wait never reaches the most, so this walks the whole million: about 0.4 s, once.
+def test_a_million_failures_do_not_overflow(factor: float) -> None:
+    # At a factor of 1 the wait never reaches the maximum, so this runs the whole million: about 0.4 s, once.
     policy = RetryPolicy(attempts=10**7, factor=factor, jitter=0.0)
     assert policy.wait(10**6, 0.0) == (policy.first_wait if factor == 1.0 else policy.max_wait)
 
@@ -94,7 +94,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("fields", "message"), BAD, ids=[str(fields) for fields, _ in BAD])
-def test_a_policy_that_can_not_work_is_refused_when_it_is_made(fields: dict[str, Any], message: str) -> None:
+def test_an_invalid_policy_is_refused_when_it_is_created(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         RetryPolicy(**fields)
 
@@ -112,18 +112,18 @@ def test_a_policy_that_can_not_work_is_refused_when_it_is_made(fields: dict[str,
     ],
     ids=str,
 )
-def test_a_policy_at_the_edge_of_its_bounds_is_taken(fields: dict[str, Any]) -> None:
+def test_a_policy_at_the_edge_of_its_limits_is_accepted(fields: dict[str, Any]) -> None:
     policy = RetryPolicy(**fields)
     assert ZERO <= policy.wait(3, 0.5) <= policy.max_wait
 
 
 @pytest.mark.parametrize("attempts", [1, 3])
-def test_another_attempt_is_allowed_until_so_many_have_gone_wrong(attempts: int) -> None:
+def test_another_attempt_is_allowed_until_the_limit_of_failures(attempts: int) -> None:
     policy = RetryPolicy(attempts=attempts)
     assert [policy.may_retry(failures) for failures in (attempts - 1, attempts, attempts + 1)] == [True, False, False]
 
 
-def test_by_default_there_are_three_attempts_with_growing_waits_and_an_interrupted_task_goes_on() -> None:
+def test_by_default_there_are_three_attempts_with_growing_waits_and_an_interrupted_task_is_retried() -> None:
     assert RetryPolicy() == DEFAULT_RETRY
     assert (DEFAULT_RETRY.attempts, DEFAULT_RETRY.on_interrupt) == (3, OnInterrupt.RETRY)
     assert [DEFAULT_RETRY.wait(failures, 0.0).total_seconds() for failures in (1, 2, 3, 99)] == [1, 2, 4, 300]
@@ -131,17 +131,17 @@ def test_by_default_there_are_three_attempts_with_growing_waits_and_an_interrupt
 
 
 @pytest.mark.parametrize("chance", [-0.1, 1.1, float("nan"), float("inf")])
-def test_a_chance_that_is_none_is_refused(chance: float) -> None:
+def test_a_chance_out_of_range_is_refused(chance: float) -> None:
     with pytest.raises(InvalidValue, match="chance"):
         RetryPolicy().wait(1, chance)
 
 
 @pytest.mark.parametrize("wrong", [{"attempts": 2.5}, {"attempts": "3"}, {"first_wait": 1}, {"max_wait": 60.0}])
-def test_a_policy_of_the_wrong_kind_is_refused_where_it_is_made(wrong: dict[str, Any]) -> None:
+def test_a_policy_with_values_of_the_wrong_type_is_refused_when_it_is_created(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=f"not {next(iter(wrong.values()))!r}"):
         RetryPolicy(**wrong)
 
 
-def test_the_waits_for_a_store_that_is_away_grow_and_stay_bounded_however_long_that_takes() -> None:
+def test_the_backoff_for_an_unavailable_store_grows_and_stays_bounded() -> None:
     assert [backoff_seconds(tries) for tries in range(1, 7)] == [0.2, 0.4, 0.8, 1.6, 3.2, 5.0]
     assert backoff_seconds(100_000) == 5.0

@@ -1,4 +1,4 @@
-"""One move: what ends with a phase, what is counted, and that a task's time never runs backwards."""
+"""Applying one event: cleared fields, counters, and a task time that never runs backwards."""
 
 import pytest
 
@@ -20,9 +20,9 @@ EVERY_MOVE = [
 
 
 @pytest.mark.parametrize(("situation", "event"), EVERY_MOVE)
-def test_what_belongs_to_a_phase_ends_with_it(situation: str, event: Event) -> None:
+def test_fields_that_belong_to_a_phase_are_cleared_when_it_ends(situation: str, event: Event) -> None:
     task = SITUATIONS[situation]
-    moved = apply_event(task, event, at(5), actor="somebody").after
+    moved = apply_event(task, event, at(5), actor="alice").after
     stays_running = moved.phase is Phase.RUNNING
     assert moved.attempt == (task.attempt if stays_running else None)
     assert moved.pausing == (task.pausing if stays_running else False)
@@ -37,11 +37,11 @@ def test_what_belongs_to_a_phase_ends_with_it(situation: str, event: Event) -> N
 
 
 @pytest.mark.parametrize(("situation", "event"), EVERY_MOVE)
-def test_a_move_may_not_bring_back_what_its_phase_does_not_have(situation: str, event: Event) -> None:
+def test_an_event_can_not_set_fields_that_its_new_phase_does_not_have(situation: str, event: Event) -> None:
     task = SITUATIONS[situation]
     attempt = SITUATIONS["running"].attempt
     moved = apply_event(
-        task, event, at(5), actor="somebody", attempt=attempt, pausing=True, due_at=at(9), open_inputs=7
+        task, event, at(5), actor="alice", attempt=attempt, pausing=True, due_at=at(9), open_inputs=7
     ).after
     assert (moved.attempt is not None) == moved.pausing == (moved.phase is Phase.RUNNING)
     assert moved.due_at is None or moved.phase in WAITING
@@ -51,29 +51,29 @@ def test_a_move_may_not_bring_back_what_its_phase_does_not_have(situation: str, 
 @pytest.mark.parametrize(("situation", "event"), EVERY_MOVE)
 def test_time_never_runs_backwards_even_if_the_clock_does(situation: str, event: Event) -> None:
     task = SITUATIONS[situation].evolve(updated_at=at(100))
-    made = apply_event(task, event, at(40), actor="somebody")
+    made = apply_event(task, event, at(40), actor="alice")
     assert made.after.updated_at == at(100)
     assert made.entry is not None
     assert made.entry.at == at(100)
     assert made.after.finished_at in (None, at(100))
 
 
-def test_an_attempt_that_begins_under_a_clock_gone_back_starts_when_the_task_last_changed() -> None:
+def test_after_the_clock_was_set_back_an_attempt_starts_at_the_tasks_last_change() -> None:
     queued = after(created(), Pause("operator"), Resume("operator"), Due(), seconds=100)
     claimed = change(queued, CLAIM, 40)
     assert claimed.after.attempt is not None
     assert claimed.after.attempt.started_at == at(100)
-    # A lease trusts the clock that is asked when it is checked.
+    # A lease trusts the clock that is read when it is checked.
     assert claimed.after.attempt.lease.expires_at == at(40 + 30)
 
 
-def test_an_end_under_a_clock_gone_back_is_kept_as_long_as_any_other() -> None:
+def test_after_the_clock_was_set_back_an_ended_task_is_retained_for_the_full_time() -> None:
     task = after(running(), Note(1, Progress(1)), seconds=100)
     ended = change(task, Complete(1, encode("report")), 40).after
     assert ended.expires_at == at(100) + ended.retention.keep
 
 
-def test_every_change_counts_a_version_and_every_recorded_one_an_entry() -> None:
+def test_every_change_increments_the_version_and_every_recorded_one_the_entries() -> None:
     task = running()
     recorded = apply_event(task, Event.NOTE, at(1), actor="worker-1")
     silent = apply_event(task, Event.NOTE, at(1), actor="worker-1", recorded=False)
@@ -83,7 +83,7 @@ def test_every_change_counts_a_version_and_every_recorded_one_an_entry() -> None
     assert (silent.after.version, silent.after.entries, silent.entry) == (task.version + 1, task.entries, None)
 
 
-def test_an_entry_says_what_happened_when_by_whom_and_on_which_attempt() -> None:
+def test_a_history_entry_has_the_event_its_time_its_actor_and_its_attempt() -> None:
     detail = encode({"message": "broke"})
     entry = apply_event(running(), Event.PARK, at(7), actor="worker-1", note="waits", detail=detail).entry
     assert entry is not None
@@ -92,13 +92,13 @@ def test_an_entry_says_what_happened_when_by_whom_and_on_which_attempt() -> None
     assert (entry.actor, entry.note, entry.detail) == ("worker-1", "waits", detail)
 
 
-def test_the_claim_is_entered_under_the_number_of_the_attempt_that_it_begins() -> None:
+def test_the_history_entry_of_a_claim_has_the_number_of_the_new_attempt() -> None:
     claimed = change(created(), CLAIM)
     assert claimed.entry is not None
     assert (claimed.before.attempt_number, claimed.entry.attempt, claimed.after.attempt_number) == (0, 1, 1)
 
 
-def test_words_in_an_entry_are_made_fit_for_any_store() -> None:
+def test_texts_in_a_history_entry_are_repaired_for_any_store() -> None:
     entry = apply_event(running(), Event.PARK, at(7), actor="worker\0" * 2_000, note="\ud800" * 3_000).entry
     assert entry is not None
     assert entry.note is not None
@@ -115,7 +115,7 @@ def test_an_event_that_the_table_does_not_have_is_refused(phase: Phase) -> None:
             next_phase(task, event)
         assert (illegal.value.phase, illegal.value.event) == (phase, event)
         with pytest.raises(IllegalTransition):
-            apply_event(task, event, at(5), actor="somebody")
+            apply_event(task, event, at(5), actor="alice")
     for event, expected in TRANSITIONS[phase].items():
         assert next_phase(task, event) is expected
 
@@ -128,13 +128,13 @@ def test_the_working_status_message_does_not_survive_the_end(phase: Phase) -> No
     assert apply_event(task, Event.SIGNAL, at(5), actor="alice").after.status_message == "crunching"
 
 
-def test_a_task_stays_as_long_as_was_promised_even_if_it_ends_early() -> None:
+def test_a_task_that_ends_early_is_retained_for_its_promised_ttl() -> None:
     promised = running(retention=Retention(keep=at(10) - at(0), ttl=at(500) - at(0)))
     assert change(promised, Cancel("alice"), 3).after.expires_at == at(500)
     assert change(promised, Cancel("alice"), 600).after.expires_at == at(610)
 
 
-def test_an_outcome_travels_with_the_change_and_not_in_the_record() -> None:
+def test_an_outcome_is_part_of_the_change_and_not_of_the_record() -> None:
     made = change(running(), Complete(1, encode("report")))
     assert made.outcome == encode("report")
     assert change(running(), Cancel("alice")).outcome is None

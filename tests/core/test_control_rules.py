@@ -1,4 +1,4 @@
-"""Leaving `running` without ending: park, release, pause and resume, and that nothing is slept through."""
+"""Park, release, pause and resume: a task leaves `running` without ending, and misses no event."""
 
 import pytest
 
@@ -45,7 +45,7 @@ def test_every_further_attempt_has_a_higher_number() -> None:
         assert (task.attempt_number, task.attempt) == (number, None)
 
 
-def test_a_park_waits_until_its_moment() -> None:
+def test_a_task_parked_until_a_time_is_due_then() -> None:
     parked = after(running(), Park(1, seen_signals=0, until=at(20)))
     assert (parked.phase, parked.due_at) == (Phase.PARKED, at(20))
     assert decide(parked, Due(), at(19.999999)) is None
@@ -55,20 +55,20 @@ def test_a_park_waits_until_its_moment() -> None:
     assert woken.entry.actor == "sweeper"
 
 
-def test_a_park_without_a_moment_waits_for_something_else() -> None:
+def test_a_task_parked_without_a_time_has_no_due_time() -> None:
     parked = after(running(), Park(1, seen_signals=0))
     assert (parked.phase, parked.due_at) == (Phase.PARKED, None)
     assert decide(parked, Due(), at(10**6)) is None
     assert after(parked, SIGNAL).phase is Phase.QUEUED
 
 
-def test_a_park_until_a_moment_without_a_time_zone_is_refused() -> None:
-    # Kept, it could be compared with no other moment, and every claim would stumble over it.
+def test_parking_until_a_time_without_a_time_zone_is_refused() -> None:
+    # If it were stored, it could not be compared with other times, and every claim would fail.
     with pytest.raises(InvalidValue):
         decide(running(), Park(1, seen_signals=0, until=at(20).replace(tzinfo=None)), at(0))
 
 
-def test_a_park_that_missed_an_answer_goes_to_the_queue() -> None:
+def test_a_task_that_missed_an_answer_is_queued_instead_of_parked() -> None:
     task = asking("publish?")
     answered = after(task, Answer((question(),), {"publish?": encode("yes")}, "alice"))
     assert (answered.phase, answered.signals) == (Phase.RUNNING, 1)
@@ -76,11 +76,11 @@ def test_a_park_that_missed_an_answer_goes_to_the_queue() -> None:
     assert (missed.after.phase, missed.after.due_at) == (Phase.QUEUED, None)
     assert missed.entry is not None
     assert missed.entry.event is Event.RELEASE
-    assert missed.entry.note == "something it waits for came in between"
+    assert missed.entry.note == "an event that it waits for arrived before it parked"
     assert after(answered, Park(1, seen_signals=1, until=at(20))).phase is Phase.PARKED
 
 
-def test_a_park_that_missed_the_end_of_a_child_goes_to_the_queue() -> None:
+def test_a_task_that_missed_the_end_of_a_child_is_queued_instead_of_parked() -> None:
     task = after(running(), SIGNAL, SIGNAL)
     assert task.signals == 2
     assert [after(task, Park(1, seen_signals=seen)).phase for seen in (0, 1, 2)] == [
@@ -94,7 +94,7 @@ def test_a_task_that_must_not_be_run_twice_is_not_released_but_fails() -> None:
     task = running(retry=RetryPolicy(on_interrupt=OnInterrupt.FAIL))
     released = change(task, Release(1), 5)
     assert released.after.phase is Phase.FAILED
-    assert "cut off by a worker that shut down, and this tool must not be run twice" in (
+    assert "interrupted: its worker shut down, and this tool must not be run twice" in (
         released.after.status_message or ""
     )
 
@@ -115,7 +115,7 @@ def test_a_signal_is_counted_in_every_live_phase(phase: str) -> None:
     assert (signalled.entry.actor, signalled.entry.note) == ("worker-2", "child task-2 ended")
 
 
-def test_pausing_a_running_task_lets_its_attempt_go_on_to_a_place_to_stop() -> None:
+def test_pausing_a_running_task_lets_its_attempt_continue_to_its_next_checkpoint() -> None:
     pausing = change(running(), Pause("operator", "too busy"))
     assert (pausing.after.phase, pausing.after.pausing) == (Phase.RUNNING, True)
     assert pausing.after.attempt == pausing.before.attempt
@@ -130,20 +130,20 @@ def test_pausing_a_running_task_lets_its_attempt_go_on_to_a_place_to_stop() -> N
     [Park(1, seen_signals=0, until=at(20)), Park(1, seen_signals=9), Release(1), Fail(1, ERROR, "broke"), Yield(1)],
     ids=lambda command: type(command).__name__,
 )
-def test_an_attempt_that_stops_while_the_task_is_to_be_paused_leaves_it_paused(command: AttemptCommand) -> None:
+def test_an_attempt_that_stops_while_the_task_is_pausing_leaves_it_paused(command: AttemptCommand) -> None:
     stopped = change(after(running(), Pause("operator")), command)
     assert stopped.entry is not None
     assert stopped.entry.event is Event.YIELD
     assert (stopped.after.phase, stopped.after.pausing, stopped.after.attempt) == (Phase.PAUSED, False, None)
 
 
-def test_an_attempt_that_is_cut_off_while_the_task_is_to_be_paused_leaves_it_paused() -> None:
+def test_an_attempt_that_is_interrupted_while_the_task_is_pausing_leaves_it_paused() -> None:
     cut_off = change(after(running(), Pause("operator")), Interrupt(), 30)
     assert (cut_off.after.phase, cut_off.after.failures, cut_off.after.pausing) == (Phase.PAUSED, 1, False)
     assert cut_off.lease_seen == at(30)
 
 
-def test_what_is_to_be_paused_keeps_what_it_waited_for() -> None:
+def test_a_pausing_task_keeps_its_due_time() -> None:
     pausing = after(running(retry=RetryPolicy(jitter=0, first_wait=at(8) - at(0))), Pause("operator"))
     assert after(pausing, Park(1, seen_signals=0, until=at(20))).due_at == at(20)
     assert after(pausing, Park(1, seen_signals=0)).due_at is None
@@ -151,7 +151,7 @@ def test_what_is_to_be_paused_keeps_what_it_waited_for() -> None:
     assert (failed.phase, failed.due_at, failed.failures) == (Phase.PAUSED, at(9), 1)
 
 
-def test_a_resume_that_comes_before_the_attempt_stopped_lets_it_go_on() -> None:
+def test_a_resume_before_the_attempt_stopped_lets_it_continue() -> None:
     resumed = after(running(), Pause("operator"), Resume("operator"))
     assert (resumed.phase, resumed.pausing, resumed.due_at) == (Phase.RUNNING, False, None)
     assert resumed.attempt is not None
@@ -159,19 +159,19 @@ def test_a_resume_that_comes_before_the_attempt_stopped_lets_it_go_on() -> None:
     assert after(resumed, Release(1)).phase is Phase.QUEUED
 
 
-def test_a_resumed_task_waits_for_the_moment_it_waited_for_before() -> None:
+def test_a_resumed_task_keeps_its_due_time() -> None:
     resumed = after(SITUATIONS["paused"], Resume("operator"), seconds=5)
     assert (resumed.phase, resumed.due_at) == (Phase.PARKED, at(20))
 
 
 @pytest.mark.parametrize("situation", ["queued", "parked for an answer"])
-def test_a_resumed_task_that_waited_for_no_moment_is_due_at_once(situation: str) -> None:
+def test_a_resumed_task_without_a_due_time_is_due_at_once(situation: str) -> None:
     resumed = after(SITUATIONS[situation], Pause("operator"), Resume("operator"), seconds=5)
     assert (resumed.phase, resumed.due_at) == (Phase.PARKED, at(5))
     assert after(resumed, Due(), CLAIM, seconds=5).attempt_number == 2
 
 
-def test_pausing_twice_and_resuming_what_runs_change_nothing() -> None:
+def test_pausing_twice_and_resuming_a_running_task_change_nothing() -> None:
     pausing = after(running(), Pause("operator"))
     for task in (pausing, after(pausing, Yield(1))):
         assert decide(task, Pause("operator"), at(5)) is None
@@ -182,19 +182,19 @@ WAKES: list[Command] = [SIGNAL, Answer((question(),), {"publish?": encode("yes")
 
 
 @pytest.mark.parametrize("wake", WAKES, ids=lambda wake: type(wake).__name__)
-def test_what_a_paused_task_waited_for_is_not_slept_through_after_it_is_resumed(wake: Command) -> None:
+def test_an_event_during_a_pause_is_not_missed_after_the_resume(wake: Command) -> None:
     waiting = after(asking("publish?"), Park(1, seen_signals=0, until=at(86_400)), Pause("operator"))
     resumed = after(waiting, wake, Resume("operator"), seconds=5)
     assert change(resumed, Due(), 5).after.phase is Phase.QUEUED
 
 
 @pytest.mark.parametrize("wake", WAKES, ids=lambda wake: type(wake).__name__)
-def test_what_wakes_a_parked_task_ends_its_wait(wake: Command) -> None:
+def test_an_event_that_wakes_a_parked_task_clears_its_due_time(wake: Command) -> None:
     woken = after(asking("publish?"), Park(1, seen_signals=0, until=at(86_400)), wake)
     assert (woken.phase, woken.due_at) == (Phase.QUEUED, None)
 
 
-def test_a_worker_that_wakes_up_after_another_attempt_began_can_do_nothing() -> None:
+def test_a_stale_worker_can_do_nothing_after_another_attempt_started() -> None:
     task = after(running(), Interrupt(), seconds=30)
     task = after(task, Claim("worker-2", at(30) - at(0)), seconds=31)
     stale: list[AttemptCommand] = [

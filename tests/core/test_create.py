@@ -1,4 +1,4 @@
-"""How a task comes to be, and what is refused before there is one."""
+"""Creating tasks, and the requests that are refused."""
 
 import hashlib
 from datetime import datetime
@@ -33,7 +33,7 @@ def test_a_new_task_may_be_claimed_at_once() -> None:
     assert (task.attempt, task.finished_at, task.expires_at, task.pausing) == (None, None, None, False)
 
 
-def test_a_task_is_what_it_was_asked_for_with() -> None:
+def test_a_new_task_has_the_requested_values() -> None:
     asked = new(
         id=TaskId("task-7"),
         namespace="builds",
@@ -57,7 +57,7 @@ def test_a_task_is_what_it_was_asked_for_with() -> None:
     assert creation.request_digest == "digest"
 
 
-def test_its_history_begins_with_who_asked_for_it() -> None:
+def test_the_history_of_a_new_task_starts_with_its_creator() -> None:
     entry = create(new(actor="alice"), START, LIMITS).entry
     assert (entry.seq, entry.at, entry.event, entry.actor) == (1, START, Event.CREATE, "alice")
     assert (entry.before, entry.after, entry.attempt) == (None, Phase.QUEUED, 0)
@@ -77,7 +77,7 @@ def test_a_task_that_is_due_already_does_not_wait(seconds: int) -> None:
     assert (task.phase, task.due_at) == (Phase.QUEUED, None)
 
 
-def test_a_deadline_is_after_the_moment_at_which_the_task_may_begin() -> None:
+def test_a_deadline_must_be_after_the_time_at_which_the_task_can_start() -> None:
     assert create(new(deadline_at=at(0.000001)), START, LIMITS).task.deadline_at == at(0.000001)
     assert create(new(due_at=at(10), deadline_at=at(10.000001)), START, LIMITS).task.phase is Phase.PARKED
     assert create(new(due_at=at(-10), deadline_at=at(1)), START, LIMITS).task.phase is Phase.QUEUED
@@ -96,8 +96,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"tool": Tool("build", "\0")}, "a tool's version .* has a NUL"),
     ({"idempotency_key": "", "request_digest": "digest"}, "an idempotency key must not be empty"),
     ({"idempotency_key": LONG, "request_digest": "digest"}, "an idempotency key has 513 characters"),
-    ({"idempotency_key": "key"}, "an idempotency key goes with the digest of its request"),
-    ({"request_digest": "digest"}, "an idempotency key goes with the digest of its request"),
+    ({"idempotency_key": "key"}, "an idempotency key requires the digest of its request"),
+    ({"request_digest": "digest"}, "an idempotency key requires the digest of its request"),
     (
         {"idempotency_key": "key", "request_digest": "digest", "owner": Owner.anonymous()},
         "an anonymous caller can't use an idempotency key",
@@ -110,22 +110,22 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"priority": 101}, "priority must be from -100 to 100, not 101"),
     ({"priority": -101}, "priority must be from -100 to 100, not -101"),
     ({"priority": 10**30}, "priority must be from -100 to 100"),
-    ({"deadline_at": START}, "would be past its deadline .* before it begins"),
-    ({"deadline_at": at(-1)}, "would be past its deadline"),
-    ({"due_at": at(10), "deadline_at": at(10)}, "would be past its deadline"),
-    ({"due_at": at(10), "deadline_at": at(5)}, "task 'task-1' would be past its deadline"),
+    ({"deadline_at": START}, "would pass its deadline .* before it starts"),
+    ({"deadline_at": at(-1)}, "would pass its deadline"),
+    ({"due_at": at(10), "deadline_at": at(10)}, "would pass its deadline"),
+    ({"due_at": at(10), "deadline_at": at(5)}, "task 'task-1' would pass its deadline"),
     ({"arguments": Payload(b"1" * 1_001)}, "arguments has 1,001 bytes, and 1,000 are allowed"),
     ({"caller": Payload(b"1" * 101)}, "the caller's identity has 101 bytes, and 100 are allowed"),
 ]
 
 
 @pytest.mark.parametrize(("fields", "message"), REFUSED, ids=[message for _, message in REFUSED])
-def test_what_can_not_be_kept_is_refused(fields: dict[str, Any], message: str) -> None:
+def test_values_that_can_not_be_stored_are_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidValue, match=message):
         create(new(**fields), START, Limits(arguments=1_000, caller=100))
 
 
-def test_what_is_exactly_at_its_bound_is_taken() -> None:
+def test_values_exactly_at_their_limit_are_accepted() -> None:
     name = "x" * NAME_LIMIT
     for priority in (PRIORITIES[0], PRIORITIES[-1]):
         asked = new(
@@ -141,7 +141,7 @@ def test_what_is_exactly_at_its_bound_is_taken() -> None:
         assert create(asked, START, Limits(arguments=1_000, caller=100)).task.priority == priority
 
 
-def test_a_bound_on_arguments_is_told_with_its_facts() -> None:
+def test_an_error_about_too_large_arguments_has_the_size_and_the_limit() -> None:
     with pytest.raises(TooLarge) as too_large:
         create(new(arguments=Payload(b"12")), START, Limits(arguments=1))
     assert (too_large.value.what, too_large.value.size, too_large.value.limit) == ("arguments", 2, 1)
@@ -182,12 +182,12 @@ LOOK_ALIKE: list[tuple[tuple[str, Json], tuple[str, Json]]] = [
 
 
 @pytest.mark.parametrize(("one", "two"), LOOK_ALIKE)
-def test_requests_that_only_look_alike_are_told_apart(one: tuple[str, Json], two: tuple[str, Json]) -> None:
+def test_requests_that_only_look_alike_have_different_digests(one: tuple[str, Json], two: tuple[str, Json]) -> None:
     assert digest_request(*one) != digest_request(*two)
 
 
 @pytest.mark.parametrize("arguments", [{"x": nan}, b"raw", {"x": {1, 2}}], ids=str)
-def test_only_json_can_be_asked_for(arguments: Any) -> None:
+def test_the_digest_of_a_request_accepts_only_json(arguments: Any) -> None:
     with pytest.raises(NotJson, match="the arguments of 'build' can't be written as JSON"):
         digest_request("build", arguments)
 
@@ -197,7 +197,7 @@ def test_a_task_is_not_created_at_a_time_without_a_time_zone() -> None:
         create(new(), START.replace(tzinfo=None), LIMITS)
 
 
-def test_the_digests_of_today_are_those_of_tomorrow() -> None:
-    # Kept in stores: another value would turn every repeated request into a conflict.
+def test_the_digests_do_not_change_between_versions() -> None:
+    # The digests are stored: another value would turn every repeated request into a conflict.
     text = rb'["build_report",{"title":"\u00e9","year":2026}]'
     assert digest_request("build_report", {"year": 2026, "title": "é"}) == hashlib.sha256(text).hexdigest()

@@ -1,4 +1,4 @@
-"""Exhaustive: every command, on a task in every phase, does what the lifecycle's table says, and nothing else."""
+"""Exhaustive: every command, on a task in every phase, does exactly what the lifecycle table allows."""
 
 import copy
 from dataclasses import dataclass, fields, replace
@@ -33,12 +33,12 @@ from raincheck.errors import IllegalTransition, LeaseLost
 from tests.support.core.tasks import CLAIM, ERROR, SITUATIONS, after, at, question, step
 
 LATE = 2_000
-"""Seconds after which every lease, wait and deadline of a story is over."""
+"""Seconds after which every lease, wait and deadline of a test has passed."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A command, the event that it stands for, and the event where the task is to be paused (None: the same)."""
+    """A command, its event, and its event while the task is pausing (None: the same)."""
 
     command: Command
     event: Event
@@ -65,7 +65,7 @@ CASES = {
     "answer": Case(Answer((question(),), {"publish?": encode("yes")}, "alice"), Event.ANSWER),
     "transition": Case(LEAVE, Event.TRANSITION),
     "cancel": Case(Cancel("alice"), Event.CANCEL),
-    "cancel as the workflow says": Case(Cancel("alice", into=LEAVE), Event.CANCEL),
+    "cancel into a state of the workflow": Case(Cancel("alice", into=LEAVE), Event.CANCEL),
     "pause": Case(Pause("operator"), Event.PAUSE),
     "resume": Case(Resume("operator"), Event.RESUME),
 }
@@ -76,9 +76,9 @@ NOTHING_TO_DO = {
     ("running, to be paused", "pause"),
     ("parked for an answer", "due"),
     ("paused", "pause"),
-    ("paused, never begun", "pause"),
+    ("paused, never started", "pause"),
 }
-"""Where `decide` says None although nothing is wrong: what is asked for is so already, or is not so yet."""
+"""Where `decide` returns None without an error: the requested state is reached already, or it is not time yet."""
 
 _ENDED = {"attempt", "pausing", "due_at", "open_inputs", "finished_at", "expires_at", "status_message"}
 
@@ -102,7 +102,7 @@ MAY_TOUCH: dict[Event, set[str]] = {
     Event.CANCEL: _ENDED | {"state"},
     Event.EXPIRE: _ENDED,
 }
-"""What an event may change on a record besides `phase`, `updated_at`, `version` and `entries`."""
+"""The fields of a record that an event may change besides `phase`, `updated_at`, `version` and `entries`."""
 
 
 def _is_from_attempt(command: Command) -> TypeGuard[AttemptCommand]:
@@ -114,21 +114,21 @@ EVERY_PAIR = [
 ]
 
 
-def test_no_command_and_no_event_is_left_out() -> None:
+def test_every_command_and_every_event_is_covered() -> None:
     assert {type(case.command) for case in CASES.values()} == set(get_args(Command))
     assert {case.event for case in CASES.values()} == set(Event) - {Event.CREATE}
     assert set(MAY_TOUCH) == set(Event)
 
 
 @pytest.mark.parametrize(("situation", "name"), EVERY_PAIR)
-def test_a_command_does_what_the_table_says(situation: str, name: str) -> None:
+def test_a_command_does_what_the_lifecycle_table_allows(situation: str, name: str) -> None:
     task, case = SITUATIONS[situation].evolve(state=HERE), CASES[name]
     event = (case.when_pausing if task.pausing else None) or case.event
     target = TRANSITIONS[task.phase].get(event)
     if (situation, name) in NOTHING_TO_DO:
         assert decide(task, case.command, at(LATE)) is None
     elif _is_from_attempt(case.command) and task.phase is not Phase.RUNNING:
-        # Whatever the table says of the event: the attempt is told that it no longer holds the task.
+        # Whatever the table allows for the event: the attempt learns that it no longer holds the task.
         with pytest.raises(LeaseLost) as lost:
             decide(task, case.command, at(LATE))
         assert (lost.value.task_id, lost.value.attempt) == (task.id, 1)
@@ -146,7 +146,7 @@ def test_a_command_does_what_the_table_says(situation: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(("situation", "name"), EVERY_PAIR)
-def test_a_command_touches_only_what_belongs_to_its_event(situation: str, name: str) -> None:
+def test_a_command_changes_only_the_fields_of_its_event(situation: str, name: str) -> None:
     task, case = SITUATIONS[situation].evolve(state=HERE), CASES[name]
     untouched = copy.deepcopy(task)
     try:
@@ -176,7 +176,7 @@ def test_an_attempt_is_refused_unless_its_fence_is_the_latest(name: str, fence: 
 
 
 @pytest.mark.parametrize("phase", sorted(TERMINAL_PHASES))
-def test_nothing_leads_out_of_the_end(phase: Phase) -> None:
+def test_no_command_leads_out_of_a_terminal_phase(phase: Phase) -> None:
     for case in CASES.values():
         with pytest.raises((IllegalTransition, LeaseLost)):
             decide(SITUATIONS[phase], case.command, at(LATE))

@@ -1,4 +1,4 @@
-"""Whose turn it is, by numbers: who comes where in the queue."""
+"""The turns that tasks get in the fair queue."""
 
 from datetime import timedelta
 from typing import Any
@@ -24,34 +24,34 @@ def _going_on(owner: Owner = ALICE) -> Task:
     return after(_new(owner), CLAIM, Release(1))
 
 
-def test_the_first_turn_is_the_one_after_what_was_served() -> None:
+def test_the_first_turn_comes_after_the_served_one() -> None:
     assert next_turn(_new(), [], 0) == 1
     assert next_turn(_new(), [], 7) == 8
 
 
-def test_an_owners_next_task_comes_a_round_later() -> None:
+def test_an_owners_next_task_gets_the_next_turn() -> None:
     assert next_turn(_new(), [(_new(), 4), (_new(), 7), (_new(BOB), 5)], 3) == 8
 
 
-def test_an_owner_who_has_none_waiting_comes_in_the_round_after_the_one_that_is_served() -> None:
+def test_an_owner_without_queued_tasks_gets_the_turn_after_the_served_one() -> None:
     assert next_turn(_new(BOB), [(_new(), 4), (_new(), 7)], 4) == 5
     assert next_turn(_new(BOB), [(_new(), 5), (_new(), 7)], 4) == 5
 
 
-def test_a_task_that_goes_on_does_not_queue_behind_its_owners_new_ones_nor_they_behind_it() -> None:
+def test_resuming_tasks_and_new_tasks_of_an_owner_do_not_wait_for_each_other() -> None:
     queue = [(_new(), 3), (_new(), 9), (_going_on(), 5)]
     assert next_turn(_going_on(), queue, 2) == 6
     assert next_turn(_new(), queue, 2) == 10
     assert next_turn(_going_on(BOB), queue, 2) == 3
 
 
-def test_a_task_that_nobody_runs_brings_nobody_forward() -> None:
+def test_a_task_that_no_worker_runs_does_not_move_other_tasks_forward() -> None:
     stuck = (_new(tool=OLD), 1)
     assert next_turn(_new(), [stuck], 500) == 501
     assert next_turn(_new(BOB), [stuck], 500) == 501
 
 
-def test_a_tool_is_only_as_far_as_the_first_of_it_that_waits() -> None:
+def test_a_tool_is_served_only_up_to_its_first_waiting_task() -> None:
     queue = [(_new(tool=OLD), 3), (_new(), 6), (_new(), 7)]
     assert next_turn(_new(BOB), queue, 500) == 7
     assert next_turn(_new(BOB, tool=OLD), queue, 500) == 4
@@ -59,12 +59,12 @@ def test_a_tool_is_only_as_far_as_the_first_of_it_that_waits() -> None:
 
 
 @pytest.mark.parametrize("fields", [{"priority": 1}, {"namespace": "builds"}])
-def test_other_priorities_and_namespaces_have_queues_of_their_own(fields: dict[str, Any]) -> None:
+def test_other_priorities_and_namespaces_have_separate_queues(fields: dict[str, Any]) -> None:
     assert next_turn(_new(**fields), [(_new(), 4), (_new(BOB), 2)], 3) == 4
     assert next_turn(_new(), [(_new(**fields), 4), (_new(), 2)], 1) == 3
 
 
-def test_a_queue_is_entered_from_elsewhere_and_not_from_itself() -> None:
+def test_a_task_enters_the_queue_only_from_another_phase() -> None:
     queued = SITUATIONS["queued"]
     for task in SITUATIONS.values():
         assert enters_queue(task, queued) == (task.phase is not Phase.QUEUED)
@@ -72,7 +72,7 @@ def test_a_queue_is_entered_from_elsewhere_and_not_from_itself() -> None:
         assert not enters_queue(task, SITUATIONS["running"])
 
 
-def test_places_go_by_priority_then_turn_then_creation_then_id() -> None:
+def test_queue_positions_sort_by_priority_then_turn_then_creation_then_id() -> None:
     early, late = _new(id=TaskId("b")), _new(id=TaskId("a")).evolve(created_at=START + timedelta(seconds=1))
     places = [
         QueuePosition.of(_new(priority=1), 9),
@@ -85,7 +85,7 @@ def test_places_go_by_priority_then_turn_then_creation_then_id() -> None:
     assert sorted(set(places)) == places
 
 
-def test_however_much_one_owner_has_another_waits_for_a_few_places() -> None:
+def test_however_many_tasks_one_owner_has_another_waits_for_few_of_them() -> None:
     queue = list[tuple[Task, int]]()
     for number in range(1_000):
         task = _new(id=TaskId(f"alice {number:04}"))

@@ -1,4 +1,4 @@
-"""What the end of a task means for its parent and its children."""
+"""The effects of a task's end on its parent and its children."""
 
 from collections.abc import Iterable
 
@@ -25,7 +25,7 @@ ENDED = [task for task in SITUATIONS.values() if task.is_terminal]
 
 
 class Relatives:
-    """A family that notes what is asked of it and what is written."""
+    """A family that records the lookups and the writes."""
 
     def __init__(self, *tasks: Task) -> None:
         self.tasks = {task.id: task for task in tasks}
@@ -55,7 +55,7 @@ def _running(task_id: str, parent_id: str | None = None) -> Task:
 
 
 @pytest.mark.parametrize("ending", [Complete(1, encode(1)), BROKE, Cancel("alice")])
-def test_a_parent_that_waits_is_woken_by_a_signal_from_its_child(ending: Command) -> None:
+def test_a_parked_parent_is_woken_by_the_end_of_its_child(ending: Command) -> None:
     relatives = Relatives(after(_running("parent"), Park(1, seen_signals=0)), _running("child", "parent"))
     ended = relatives.end("child", ending)
     parent = relatives.tasks[TaskId("parent")]
@@ -68,7 +68,7 @@ def test_a_parent_that_waits_is_woken_by_a_signal_from_its_child(ending: Command
     assert signal.entry.note == f"child child {ended.phase}"
 
 
-def test_a_parent_hears_whatever_it_does_unless_it_has_ended() -> None:
+def test_a_parent_gets_a_signal_in_every_live_phase() -> None:
     child = after(_running("child", "parent"), Cancel("alice"))
     for parent in LIVE:
         signal = signal_parent(child, parent)
@@ -81,7 +81,9 @@ def test_a_parent_hears_whatever_it_does_unless_it_has_ended() -> None:
 @pytest.mark.parametrize(
     ("ending", "reason"), [(Cancel("a"), "its parent was cancelled"), (BROKE, "its parent failed")]
 )
-def test_children_of_what_did_not_complete_are_cancelled_whatever_they_do(ending: Command, reason: str) -> None:
+def test_children_of_a_task_that_did_not_complete_are_cancelled_in_every_live_phase(
+    ending: Command, reason: str
+) -> None:
     ended = after(_running("parent"), ending, seconds=5)
     changes = cancel_children(ended, [*LIVE, *ENDED])
     assert [one.before for one in changes] == LIVE
@@ -91,14 +93,14 @@ def test_children_of_what_did_not_complete_are_cancelled_whatever_they_do(ending
         assert (one.entry.actor, one.entry.note, one.entry.at) == ("parent", reason, max(at(5), one.before.updated_at))
 
 
-def test_children_of_what_completed_are_left_alone() -> None:
+def test_children_of_a_completed_task_are_not_cancelled() -> None:
     assert cancel_children(after(_running("parent"), Complete(1, encode(1))), LIVE) == []
     relatives = Relatives(_running("parent"), _running("child", "parent"))
     relatives.end("parent", Complete(1, encode(1)))
     assert relatives.written == ["parent"]
 
 
-def test_an_end_goes_down_the_tree_one_generation_after_the_other() -> None:
+def test_cancellation_proceeds_down_the_tree_generation_by_generation() -> None:
     relatives = Relatives(
         _running("top"),
         _running("root", "top"),
@@ -121,7 +123,7 @@ def test_a_tree_may_be_deeper_than_python_can_recurse() -> None:
     assert len(relatives.written) == 5_000
 
 
-def test_what_does_not_end_a_task_asks_nothing_of_its_family() -> None:
+def test_a_change_that_does_not_end_a_task_looks_up_no_relatives() -> None:
     relatives = Relatives(_running("parent"), _running("child", "parent"))
     for task_id in ("parent", "child"):
         relatives.end(task_id, Note(1, status_message="working"))
@@ -129,7 +131,7 @@ def test_what_does_not_end_a_task_asks_nothing_of_its_family() -> None:
     assert relatives.asked == []
 
 
-def test_a_task_without_a_family_costs_at_most_one_look() -> None:
+def test_the_end_of_a_task_without_relatives_takes_at_most_one_lookup() -> None:
     relatives = Relatives(_running("done"), _running("cancelled"))
     relatives.end("done", Complete(1, encode(1)))
     assert relatives.asked == []
@@ -144,7 +146,7 @@ def test_relatives_in_a_circle_are_each_ended_once() -> None:
     assert {task.phase for task in relatives.tasks.values()} == {Phase.CANCELLED}
 
 
-def test_what_has_expired_may_be_forgotten_unless_its_parent_lives() -> None:
+def test_an_expired_task_may_be_pruned_unless_its_parent_is_live() -> None:
     ended = after(created(), CLAIM, Cancel("alice"))
     assert ended.expires_at is not None
     assert not may_prune(ended, None, at(0))
@@ -153,7 +155,7 @@ def test_what_has_expired_may_be_forgotten_unless_its_parent_lives() -> None:
     assert not any(may_prune(ended, parent, ended.expires_at) for parent in LIVE)
 
 
-def test_the_parent_is_looked_for_before_its_child_is_written_so_that_both_ways_lock_alike() -> None:
+def test_the_parent_is_locked_before_its_child_is_written() -> None:
     ending = change(_running("child", "parent"), Complete(1, encode(1)), 5)
     following = family_steps(ending)
     assert next(following) == ParentLookup(TaskId("parent"))

@@ -1,4 +1,4 @@
-"""Everything that rules look at is frozen and slotted: nobody changes it behind somebody's back."""
+"""All records that the rules read are frozen and slotted."""
 
 import dataclasses
 import importlib
@@ -23,12 +23,12 @@ DATACLASSES = [
 ]
 
 
-def test_there_are_some() -> None:
+def test_the_core_has_record_classes() -> None:
     assert len(DATACLASSES) > 30
 
 
 @pytest.mark.parametrize("kind", DATACLASSES, ids=lambda kind: kind.__name__)
-def test_it_is_frozen_and_slotted(kind: type[object]) -> None:
+def test_a_record_class_is_frozen_and_slotted(kind: type[object]) -> None:
     blank = object.__new__(kind)
     with pytest.raises(dataclasses.FrozenInstanceError):
         setattr(blank, vars(kind)["__slots__"][0], None)

@@ -1,4 +1,4 @@
-"""What one owner may have: no more, and with a word about when to come back."""
+"""Quotas of an owner: what they refuse, and when a retry is possible."""
 
 from datetime import timedelta
 from typing import Any
@@ -13,7 +13,7 @@ from raincheck.errors import ConfigurationError, QuotaExceeded
 from tests.support.core.tasks import after, at, created
 
 
-def test_a_live_quota_is_full_when_so_many_are_alive() -> None:
+def test_a_live_quota_limits_the_number_of_live_tasks() -> None:
     quota = Quota(live=3)
     for live in (0, 2):
         quota.check_live(live)
@@ -34,7 +34,7 @@ def test_a_creation_quota_is_full_while_the_nth_latest_is_within_the_window() ->
     assert full.value.retry_after == timedelta(seconds=0.5)
 
 
-def test_what_has_ended_is_not_live_but_was_created() -> None:
+def test_an_ended_task_counts_as_created_but_not_as_live() -> None:
     ended, alive = after(created(), Cancel("alice")), created()
     Quota(live=2).check([ended, ended, alive], at(0))
     with pytest.raises(QuotaExceeded, match="too many live tasks"):
@@ -44,23 +44,23 @@ def test_what_has_ended_is_not_live_but_was_created() -> None:
     Quota(created=4).check([ended, ended, alive], at(0))
 
 
-def test_the_nth_latest_creation_is_the_one_that_has_to_leave_the_window() -> None:
-    theirs = [created().evolve(created_at=at(seconds)) for seconds in (30, 0, 20, 10)]
+def test_a_creation_is_allowed_when_the_nth_latest_has_left_the_window() -> None:
+    tasks = [created().evolve(created_at=at(seconds)) for seconds in (30, 0, 20, 10)]
     quota = Quota(created=3, window=timedelta(seconds=60))
     with pytest.raises(QuotaExceeded) as full:
-        quota.check(theirs, at(40))
+        quota.check(tasks, at(40))
     assert full.value.retry_after == timedelta(seconds=30)
-    quota.check(theirs, at(70))
+    quota.check(tasks, at(70))
 
 
-def test_nobody_is_refused_for_what_is_not_bounded() -> None:
+def test_a_quota_without_a_limit_refuses_nothing() -> None:
     Quota().check([created()] * 1_000, at(0))
     assert Quota() == Quota(live=None, created=None, window=timedelta(seconds=60))
     Quota(live=1, created=1).check([], at(0))
 
 
 @given(st.timedeltas(timedelta(microseconds=1), MAX_WINDOW), st.timedeltas(-MAX_WINDOW, MAX_WINDOW))
-def test_whoever_comes_back_when_told_is_let_in(window: timedelta, ago: timedelta) -> None:
+def test_a_creation_succeeds_after_the_reported_wait(window: timedelta, ago: timedelta) -> None:
     quota, nth_latest = Quota(created=1, window=window), at(0) - ago
     try:
         quota.check_created(nth_latest, at(0))
@@ -72,7 +72,7 @@ def test_whoever_comes_back_when_told_is_let_in(window: timedelta, ago: timedelt
     quota.check_created(nth_latest, at(0) + wait)
 
 
-def test_without_a_quota_everybody_is_let_in() -> None:
+def test_without_a_quota_every_creation_is_allowed() -> None:
     Quota().check_live(10**9)
     Quota().check_created(at(0), at(0))
     Quota(created=1).check_live(10**9)
@@ -80,9 +80,9 @@ def test_without_a_quota_everybody_is_let_in() -> None:
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
-    ({"live": 0}, "a quota of 0 live tasks lets nobody in: allow at least one"),
+    ({"live": 0}, "a quota of 0 live tasks allows no task: set it to at least 1"),
     ({"live": -1}, "a quota of -1 live tasks"),
-    ({"created": 0}, "a quota of 0 created tasks lets nobody in"),
+    ({"created": 0}, "a quota of 0 created tasks allows no task"),
     ({"window": timedelta(0)}, "a quota's window must be at most 366 days"),
     ({"window": timedelta(microseconds=-1)}, "a quota's window must be"),
     ({"window": MAX_WINDOW + timedelta(microseconds=1)}, "a quota's window must be at most 366 days"),
@@ -91,17 +91,17 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("fields", "message"), BAD, ids=[str(fields) for fields, _ in BAD])
-def test_a_quota_that_can_not_work_is_refused_when_it_is_made(fields: dict[str, Any], message: str) -> None:
+def test_an_invalid_quota_is_refused_when_it_is_created(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         Quota(**fields)
 
 
-def test_a_quota_at_the_edge_of_its_bounds_is_taken() -> None:
+def test_a_quota_at_the_edge_of_its_limits_is_accepted() -> None:
     for window in (timedelta(microseconds=1), MAX_WINDOW):
         assert Quota(live=1, created=1, window=window).window == window
 
 
-def test_the_bounds_that_are_documented_are_those_that_hold() -> None:
+def test_the_documented_limits_are_the_enforced_ones() -> None:
     kib, mib = 1_024, 1_024 * 1_024
     assert Limits() == Limits(
         arguments=mib,

@@ -1,4 +1,4 @@
-"""What a running attempt may report, what of it is new, and what is refused."""
+"""Reports of a running attempt: what they may contain, what is recorded, and what is refused."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -24,7 +24,7 @@ def _progress(task: Task) -> tuple[float, float | None] | None:
     return None if task.progress is None else (task.progress.done, task.progress.total)
 
 
-def test_progress_is_kept_and_is_not_worth_an_entry() -> None:
+def test_progress_is_stored_without_a_history_entry() -> None:
     noted = change(running(), Note(1, Progress(1, 3)), 5)
     assert _progress(noted.after) == (1, 3)
     assert (noted.after.updated_at, noted.after.phase) == (at(5), Phase.RUNNING)
@@ -39,7 +39,7 @@ def test_progress_never_goes_backwards() -> None:
     assert _progress(after(task, Note(1, Progress(6, 10)))) == (6, 10)
 
 
-def test_a_later_attempt_that_starts_over_shows_where_the_earlier_one_was() -> None:
+def test_a_later_attempt_that_starts_over_shows_the_progress_of_the_earlier_one() -> None:
     task = after(running(), Note(1, Progress(5, 10)), Release(1), CLAIM)
     assert decide(task, Note(2, Progress(0, 10)), at(5)) is None
     assert _progress(after(task, Note(2, Progress(1, 12)))) == (5, 12)
@@ -51,7 +51,7 @@ def test_a_note_without_progress_leaves_it_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("value", [nan, inf, -inf, -1, -0.5])
-def test_progress_that_is_no_number_is_refused(value: float) -> None:
+def test_progress_that_is_not_a_number_is_refused(value: float) -> None:
     with pytest.raises(InvalidValue, match="progress done must be a finite number of at least 0"):
         Progress(value)
     with pytest.raises(InvalidValue, match="progress total must be a finite number of at least 0"):
@@ -77,31 +77,31 @@ NOTHING_NEW = [
 
 
 @pytest.mark.parametrize("note", NOTHING_NEW, ids=str)
-def test_a_note_that_says_nothing_new_changes_nothing(note: Note) -> None:
+def test_a_note_without_anything_new_changes_nothing(note: Note) -> None:
     task = after(running(), Note(1, Progress(5, 10), "crunching"))
     assert decide(task, note, at(5)) is None
 
 
-def test_a_status_message_is_kept_and_entered() -> None:
+def test_a_status_message_is_stored_and_recorded_in_the_history() -> None:
     noted = change(running(), Note(1, Progress(1), "crunching"))
     assert noted.after.status_message == "crunching"
     assert noted.entry is not None
     assert (noted.entry.event, noted.entry.note, noted.entry.actor) == (Event.NOTE, "crunching", "worker-1")
 
 
-def test_a_status_message_is_shortened_and_mended_rather_than_refused() -> None:
+def test_a_status_message_is_shortened_and_repaired_rather_than_refused() -> None:
     message = after(running(), Note(1, status_message="\0\ud800" + "x" * 10_000)).status_message
     assert message is not None
     assert len(message.encode().decode()) <= MESSAGE_LIMIT
     assert "\0" not in message
 
 
-def test_a_long_status_message_that_is_said_again_is_nothing_new() -> None:
+def test_a_repeated_long_status_message_changes_nothing() -> None:
     note = Note(1, status_message="x" * 10_000)
     assert decide(after(running(), note), note, at(5)) is None
 
 
-def test_variables_are_kept_without_an_entry_and_leave_the_rest_alone() -> None:
+def test_variables_are_stored_without_a_history_entry() -> None:
     task = after(running(), Note(1, Progress(5, 10), "crunching"))
     noted = change(task, Note(1, variables=encode({"page": 3})))
     assert (noted.variables, noted.entry) == (encode({"page": 3}), None)
@@ -116,7 +116,7 @@ def test_everything_in_a_note_goes_into_one_change() -> None:
     assert (noted.variables, noted.spawned) == (encode({}), (child,))
     assert noted.after.open_inputs == 1
     assert noted.entry is not None
-    assert noted.entry.note == "step load, asked publish?, kept draft, spawned task-2"
+    assert noted.entry.note == "step load, asked publish?, stored draft, spawned task-2"
 
 
 def test_open_questions_add_up() -> None:
@@ -125,7 +125,7 @@ def test_open_questions_add_up() -> None:
     assert after(task, Note(1, input_requests=(question("c"),))).open_inputs == 3
 
 
-def test_after_so_many_entries_notes_are_kept_but_no_longer_entered() -> None:
+def test_beyond_the_limit_of_entries_notes_are_stored_but_not_recorded_in_the_history() -> None:
     limits = Limits(notes=4)
     task = running()
     for number in range(3, 5):
@@ -153,7 +153,7 @@ TOO_LARGE = [
 
 
 @pytest.mark.parametrize(("note", "what"), TOO_LARGE, ids=[what for _, what in TOO_LARGE])
-def test_what_is_beyond_its_bound_is_refused_and_named(note: Note, what: str) -> None:
+def test_a_value_over_its_limit_is_refused_by_name(note: Note, what: str) -> None:
     with pytest.raises(TooLarge) as too_large:
         decide(running(), note, at(5), SMALL)
     assert (too_large.value.what, too_large.value.size, too_large.value.limit) == (what, 11, 10)
@@ -162,14 +162,14 @@ def test_what_is_beyond_its_bound_is_refused_and_named(note: Note, what: str) ->
     assert decide(running(), note, at(5), exactly) is not None
 
 
-def test_each_kind_of_payload_has_its_own_bound() -> None:
+def test_each_kind_of_payload_has_its_own_limit() -> None:
     for (note, _), name in zip(TOO_LARGE, ("step", "question", "artifact", "variables"), strict=True):
         bound: dict[str, Any] = {name: 10}
         with pytest.raises(TooLarge):
             decide(running(), note, at(5), Limits(**bound))
 
 
-def test_a_task_may_have_only_so_many_open_questions() -> None:
+def test_the_number_of_open_questions_is_limited() -> None:
     limits = Limits(open_inputs=3)
     task = asking("a", "b")
     assert decide(task, Note(1, input_requests=(question("c"),)), at(5), limits) is not None
@@ -192,15 +192,15 @@ def test_a_question_twice_in_one_note_is_refused() -> None:
 
 
 @pytest.mark.parametrize("occurrence", [-1, 1 << 31, 10**30])
-def test_an_occurrence_that_no_store_can_count_is_refused(occurrence: int) -> None:
-    with pytest.raises(InvalidValue, match=f"step 'load' can't be number {occurrence}"):
+def test_an_occurrence_out_of_range_is_refused(occurrence: int) -> None:
+    with pytest.raises(InvalidValue, match=f"step 'load' can't have the occurrence {occurrence}"):
         decide(running(), Note(1, steps=(step("load", occurrence),)), at(5))
     assert decide(running(), Note(1, steps=(step("load", (1 << 31) - 1),)), at(5)) is not None
 
 
-def test_a_question_is_asked_open() -> None:
+def test_a_new_question_must_be_unanswered() -> None:
     answered = replace(question("a"), answer=encode("yes"), answered_at=START)
-    with pytest.raises(InvalidValue, match="question 'a' is asked with its answer"):
+    with pytest.raises(InvalidValue, match="question 'a' already has an answer"):
         decide(running(), Note(1, input_requests=(answered,)), at(5))
 
 
@@ -219,7 +219,7 @@ def test_a_task_spawns_only_children_of_its_own(name: str) -> None:
         decide(running(), Note(1, spawned=(child,)), at(5))
 
 
-def test_finishing_a_step_clears_what_went_wrong_before() -> None:
+def test_finishing_a_step_resets_the_failures() -> None:
     failed = after(running(), Fail(1, encode("broke"), "broke", chance=1.0))
     again = after(failed, Due(), CLAIM, seconds=60)
     assert again.failures == 1
@@ -231,7 +231,7 @@ BAD_NAMES = ["", "\0", "\ud800", "x" * (NAME_LIMIT + 1)]
 
 
 @pytest.mark.parametrize("name", BAD_NAMES, ids=["empty", "NUL", "lone surrogate", "too long"])
-def test_names_that_can_not_be_kept_are_refused(name: str) -> None:
+def test_names_that_can_not_be_stored_are_refused(name: str) -> None:
     for note, what in (
         (Note(1, steps=(step(name),)), "a step's name"),
         (Note(1, input_requests=(question(name),)), "a question's key"),
@@ -242,12 +242,12 @@ def test_names_that_can_not_be_kept_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("fingerprint", BAD_NAMES[1:], ids=["NUL", "lone surrogate", "too long"])
-def test_a_fingerprint_that_can_not_be_kept_is_refused(fingerprint: str) -> None:
+def test_a_fingerprint_that_can_not_be_stored_is_refused(fingerprint: str) -> None:
     with pytest.raises(InvalidValue, match="fingerprint"):
         decide(running(), Note(1, steps=(replace(step(), fingerprint=fingerprint),)), at(5))
 
 
-def test_a_note_under_a_clock_gone_back_does_not_turn_back_the_task() -> None:
+def test_after_the_clock_was_set_back_a_note_does_not_set_back_the_tasks_time() -> None:
     task = after(running(), Note(1, Progress(1)), seconds=100)
     assert after(task, Note(1, Progress(2)), seconds=40).updated_at == at(100)
 
@@ -257,6 +257,6 @@ def test_a_note_does_not_end_or_extend_the_lease() -> None:
     assert after(task, Note(1, Progress(1)), seconds=20).attempt == task.attempt
 
 
-def test_a_task_that_waited_long_may_still_report() -> None:
-    # The lease has run out, but nobody took the task away: the attempt still holds it.
+def test_a_task_that_waited_for_long_can_still_report() -> None:
+    # The lease has expired, but the task was not swept: the attempt still holds it.
     assert after(running(), Note(1, Progress(1)), seconds=timedelta(days=30).total_seconds()).attempt_number == 1

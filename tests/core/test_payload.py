@@ -1,4 +1,4 @@
-"""Payloads: JSON in, the same JSON out, and nothing else in."""
+"""Payloads: JSON values round-trip, and everything else is refused."""
 
 import tracemalloc
 from collections.abc import Callable
@@ -22,10 +22,10 @@ VALUES: st.SearchStrategy[Json] = st.recursive(
 
 
 @given(VALUES)
-def test_what_goes_in_comes_out(value: Json) -> None:
+def test_a_value_round_trips(value: Json) -> None:
     decoded = decode(encode(value))
     assert decoded == value
-    assert repr(decoded) == repr(value), "1, 1.0, True and -0.0 are told apart"
+    assert repr(decoded) == repr(value), "1, 1.0, True and -0.0 are distinguished"
 
 
 @given(VALUES)
@@ -38,7 +38,7 @@ def test_json_never_looks_sealed(value: Json) -> None:
     ["", "\x01", "\x01\x00", "\0", "\ufeff", "é", "😀", "\u2028", {"\x01": "\x01"}, [], {}, 0, -0.0, None, 2**70],
     ids=repr,
 )
-def test_odd_values_go_through_unharmed(value: Json) -> None:
+def test_unusual_values_round_trip(value: Json) -> None:
     payload = encode(value)
     assert not payload.startswith(SEAL)
     assert decode(payload) == value
@@ -80,14 +80,14 @@ REFUSED: dict[str, Callable[[], object]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_json_can_not_carry_is_refused_and_named(name: str) -> None:
+def test_values_that_json_can_not_represent_are_refused_by_name(name: str) -> None:
     value = cast("Json", REFUSED[name]())
     with pytest.raises(NotJson, match="the result can't be written as JSON: ") as refused:
         encode(value, what="the result")
     assert refused.value.__cause__ is not None
 
 
-def test_whatever_was_taken_however_deep_can_be_read_again() -> None:
+def test_every_accepted_value_can_be_read_again() -> None:
     for depth in range(850, 1_000):
         try:
             payload = encode(_deep(depth))
@@ -105,7 +105,7 @@ def _in_object(value: Json) -> Json:
 
 
 @pytest.mark.parametrize("wrap", [_in_list, _in_object])
-def test_a_value_may_be_nested_up_to_its_bound(wrap: Callable[[Json], Json]) -> None:
+def test_a_value_may_be_nested_up_to_the_limit(wrap: Callable[[Json], Json]) -> None:
     value: Json = "]}"
     for _ in range(DEPTH_LIMIT):
         value = wrap(value)
@@ -114,12 +114,12 @@ def test_a_value_may_be_nested_up_to_its_bound(wrap: Callable[[Json], Json]) -> 
         encode(wrap(value))
 
 
-def test_what_is_wide_is_not_deep() -> None:
+def test_a_wide_value_is_not_deep() -> None:
     wide: Json = [[{"rows": [[], {}]}] for _ in range(DEPTH_LIMIT)]
     assert decode(encode(wide)) == wide
 
 
-def test_what_was_closed_before_makes_no_room_for_what_is_deep() -> None:
+def test_closed_brackets_do_not_allow_deeper_nesting_later() -> None:
     closed: list[Json] = [[], {}] * DEPTH_LIMIT
     assert decode(encode([*closed, _deep(DEPTH_LIMIT - 2)])) == [*closed, _deep(DEPTH_LIMIT - 2)]
     with pytest.raises(NotJson):
@@ -127,7 +127,7 @@ def test_what_was_closed_before_makes_no_room_for_what_is_deep() -> None:
 
 
 @pytest.mark.parametrize("text", ["[", "]", "{[", '"[', '\\"[', "\\[", '\\\\"{', "[\n", "]}"], ids=repr)
-def test_brackets_in_a_text_nest_nothing(text: str) -> None:
+def test_brackets_in_a_string_are_not_nesting(text: str) -> None:
     many: Json = {text: [text * (DEPTH_LIMIT + 1), text]}
     assert decode(encode(many)) == many
     # Nor do they close anything.
@@ -138,7 +138,7 @@ def test_brackets_in_a_text_nest_nothing(text: str) -> None:
         encode({text: deep})
 
 
-def test_writing_a_large_text_takes_memory_in_proportion() -> None:
+def test_encoding_a_large_text_takes_memory_in_proportion() -> None:
     text = '[\\"' * 1_000_000
     tracemalloc.start()
     try:
@@ -154,7 +154,7 @@ def test_a_sealed_payload_is_not_read_without_its_key() -> None:
         decode(Payload(SEAL + b"anything"))
 
 
-def test_a_payload_at_its_bound_is_taken_and_one_byte_more_is_not() -> None:
+def test_a_payload_at_its_limit_is_accepted_and_one_byte_more_is_not() -> None:
     check_size(None, 0, what="arguments")
     check_size(Payload(b"12345"), 5, what="arguments")
     with pytest.raises(TooLarge, match="arguments has 6 bytes, and 5 are allowed") as too_large:
@@ -163,7 +163,7 @@ def test_a_payload_at_its_bound_is_taken_and_one_byte_more_is_not() -> None:
 
 
 @pytest.mark.parametrize("value", ["text", {"a": 1}, 5, bytearray(b"1")], ids=repr)
-def test_what_was_not_encoded_is_told_to_be(value: object) -> None:
+def test_a_value_that_was_not_encoded_is_refused_with_advice(value: object) -> None:
     with pytest.raises(InvalidValue, match=r"arguments must be a payload, not .*: encode it first"):
         check_size(cast("Payload", value), 100, what="arguments")
 
@@ -171,12 +171,12 @@ def test_what_was_not_encoded_is_told_to_be(value: object) -> None:
 @pytest.mark.parametrize(
     "payload", [b"", b"{", b"nul", b"\xff", b"[" * 100_000], ids=["empty", "half", "word", "byte", "deep"]
 )
-def test_what_encode_did_not_make_is_not_json(payload: bytes) -> None:
+def test_bytes_not_made_by_encode_are_refused(payload: bytes) -> None:
     with pytest.raises(NotJson, match="this payload is not JSON"):
         decode(Payload(payload))
 
 
-def test_a_bound_counts_bytes_and_not_characters() -> None:
+def test_a_size_limit_counts_bytes_and_not_characters() -> None:
     with pytest.raises(TooLarge):
         check_size(encode("éé"), 5, what="arguments")
 
@@ -193,12 +193,12 @@ class _Record:
 @pytest.mark.parametrize(
     ("value", "advice"),
     [
-        (_Model(rows=1), 'a _Model is a model, not JSON: give its model_dump(mode="json")'),
-        (_Record(1), "a _Record is a dataclass, not JSON: give dataclasses.asdict of it"),
+        (_Model(rows=1), 'a _Model is a model, not JSON: pass its model_dump(mode="json")'),
+        (_Record(1), "a _Record is a dataclass, not JSON: pass dataclasses.asdict of it"),
     ],
     ids=["model", "dataclass"],
 )
-def test_what_can_be_made_json_is_refused_with_how(value: object, advice: str) -> None:
+def test_models_and_dataclasses_are_refused_with_advice(value: object, advice: str) -> None:
     with pytest.raises(NotJson) as refused:
         encode(cast("Json", {"rows": [value]}), what="the result")
     assert str(refused.value) == f"the result can't be written as JSON: {advice}"

@@ -1,4 +1,4 @@
-"""Records say what follows from them, and are copied right."""
+"""Derived properties of records, and copies with changed fields."""
 
 from dataclasses import fields, replace
 from datetime import timedelta
@@ -47,18 +47,18 @@ OTHER: dict[str, Any] = {
 }
 
 
-def test_a_record_of_which_little_is_said_is_a_task_that_was_just_created() -> None:
+def test_the_defaults_of_a_record_are_those_of_a_new_task() -> None:
     task = created()
-    said = {name: getattr(task, name) for name in ("id", "namespace", "owner", "tool", "created_at", "updated_at")}
-    assert Task(**said, phase=Phase.QUEUED) == task
+    required = {name: getattr(task, name) for name in ("id", "namespace", "owner", "tool", "created_at", "updated_at")}
+    assert Task(**required, phase=Phase.QUEUED) == task
 
 
-def test_no_field_is_left_out_here() -> None:
+def test_these_tests_cover_every_field() -> None:
     assert list(OTHER) == [field.name for field in fields(Task)]
 
 
 @pytest.mark.parametrize("name", OTHER)
-def test_evolving_one_field_is_replacing_it(name: str) -> None:
+def test_evolving_one_field_equals_replace(name: str) -> None:
     task = running()
     evolved = task.evolve(**{name: OTHER[name]})
     assert evolved == replace(task, **{name: OTHER[name]})
@@ -66,20 +66,20 @@ def test_evolving_one_field_is_replacing_it(name: str) -> None:
     assert type(evolved) is Task
 
 
-def test_evolving_all_fields_or_none_is_replacing_them() -> None:
+def test_evolving_all_fields_or_none_equals_replace() -> None:
     task = running()
     assert task.evolve(**OTHER) == replace(task, **OTHER)
     assert task.evolve() == task
 
 
-def test_evolving_leaves_the_task_it_came_from_alone() -> None:
+def test_evolving_does_not_change_the_original() -> None:
     task = running()
     before = replace(task)
     task.evolve(**OTHER)
     assert task == before
 
 
-def test_evolving_a_field_that_is_none_is_an_error() -> None:
+def test_evolving_an_unknown_field_is_an_error() -> None:
     with pytest.raises(KeyError):
         created().evolve(colour="red")
 
@@ -97,7 +97,7 @@ def test_the_status_of_a_task_follows_its_phase_and_its_questions() -> None:
     assert after(asking("a"), Cancel("alice")).status is Status.CANCELLED
 
 
-def test_a_task_is_expired_from_the_moment_of_its_expiry_and_never_while_it_lives() -> None:
+def test_a_task_is_expired_from_its_expiry_time_on_and_never_while_live() -> None:
     ended = after(running(retention=Retention(keep=timedelta(seconds=60))), Complete(1, encode(1)))
     assert [ended.is_expired(at(seconds)) for seconds in (59.999999, 60, 61)] == [False, True, True]
     assert not running().is_expired(at(10**9))
@@ -114,7 +114,7 @@ def test_a_live_task_is_overdue_from_the_end_of_its_lease_or_its_deadline() -> N
 
 
 @pytest.mark.parametrize("situation", ["completed", "failed", "cancelled"])
-def test_what_has_ended_is_never_overdue(situation: str) -> None:
+def test_an_ended_task_is_never_overdue(situation: str) -> None:
     assert SITUATIONS[situation].deadline_at is not None
     assert not SITUATIONS[situation].is_overdue(at(10**9))
 
@@ -128,11 +128,11 @@ def test_the_ttl_is_counted_from_creation() -> None:
 
 def test_a_question_is_open_until_it_is_answered() -> None:
     assert question().is_open
-    # None is an answer too: what counts is the moment.
+    # None is an answer too: only the time of the answer counts.
     assert not replace(question(), answered_at=START).is_open
 
 
-def test_tools_are_told_apart_by_name_and_version_and_can_be_sorted() -> None:
+def test_tools_are_compared_by_name_and_version() -> None:
     tools = [Tool("b"), Tool("a", "2"), Tool("a")]
     assert sorted(tools) == [Tool("a", "1"), Tool("a", "2"), Tool("b", "1")]
     assert len({*tools, Tool("a", "1")}) == 3

@@ -1,4 +1,4 @@
-"""How long a task stays, and that what is promised is never less than it may run."""
+"""How long a task is retained, and that its promised ttl covers the time it may run."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,11 +17,11 @@ ZERO = timedelta(0)
 KEEPS = st.timedeltas(ZERO, MAX_KEEP)
 RETENTIONS = st.builds(Retention, KEEPS, st.none() | KEEPS)
 MONTH = timedelta(days=31, microseconds=1)
-"""More than 2**31 milliseconds, which is where others overflow."""
+"""More than 2**31 milliseconds, where 32-bit implementations overflow."""
 
 
 @given(RETENTIONS, KEEPS)
-def test_a_task_stays_for_its_keep_and_at_least_for_its_ttl(retention: Retention, ran_for: timedelta) -> None:
+def test_a_task_is_retained_for_its_keep_and_at_least_for_its_ttl(retention: Retention, ran_for: timedelta) -> None:
     expires_at = retention.expires_at(START, START + ran_for)
     assert expires_at >= START + ran_for + retention.keep
     assert expires_at >= START + (retention.ttl or ZERO)
@@ -29,7 +29,7 @@ def test_a_task_stays_for_its_keep_and_at_least_for_its_ttl(retention: Retention
 
 
 @given(RETENTIONS, KEEPS)
-def test_what_is_promised_is_never_less_than_the_task_may_run_and_be_kept(
+def test_the_promised_ttl_covers_the_deadline_and_the_retention(
     retention: Retention, until_deadline: timedelta
 ) -> None:
     promised = retention.promised_ttl(START, START + until_deadline)
@@ -39,12 +39,12 @@ def test_what_is_promised_is_never_less_than_the_task_may_run_and_be_kept(
 
 
 @given(RETENTIONS)
-def test_nothing_is_promised_where_nothing_bounds_the_task(retention: Retention) -> None:
+def test_no_ttl_is_promised_without_a_deadline(retention: Retention) -> None:
     assert retention.promised_ttl(START, None) is None
 
 
 @given(RETENTIONS, KEEPS, st.floats(0.0, 1.0))
-def test_a_task_that_ends_early_still_stays_as_long_as_its_ttl_promised(
+def test_a_task_that_ends_early_is_retained_for_its_ttl(
     retention: Retention, until_deadline: timedelta, part: float
 ) -> None:
     early, late = (retention.expires_at(START, START + until_deadline * share) for share in (part, 1.0))
@@ -60,7 +60,7 @@ def test_durations_beyond_25_days_are_exact() -> None:
     assert clamp_ttl(MAX_KEEP, MAX_KEEP) == MAX_KEEP
 
 
-def test_a_live_task_promises_its_deadline_and_keep_and_an_ended_one_what_it_gets() -> None:
+def test_the_ttl_of_a_live_task_is_the_promised_one_and_of_an_ended_task_the_actual_one() -> None:
     task = created(deadline_at=at(600), retention=Retention(keep=timedelta(seconds=60)))
     assert task.ttl == timedelta(seconds=660)
     running = after(task, CLAIM)
@@ -70,7 +70,7 @@ def test_a_live_task_promises_its_deadline_and_keep_and_an_ended_one_what_it_get
     assert created().ttl is None
 
 
-def test_a_task_whose_deadline_is_the_end_of_time_still_has_a_ttl() -> None:
+def test_a_task_with_the_latest_possible_deadline_still_has_a_ttl() -> None:
     task = created(deadline_at=datetime.max.replace(tzinfo=UTC))
     assert task.ttl is None or task.ttl > timedelta(days=365)
 
@@ -79,7 +79,7 @@ def test_a_task_whose_deadline_is_the_end_of_time_still_has_a_ttl() -> None:
 @example(timedelta.max, MAX_KEEP)
 @example(timedelta.min, MAX_KEEP)
 @example(timedelta(microseconds=-1), ZERO)
-def test_a_requested_ttl_is_brought_within_bounds(requested: timedelta, maximum: timedelta) -> None:
+def test_a_requested_ttl_is_clamped(requested: timedelta, maximum: timedelta) -> None:
     clamped = clamp_ttl(requested, maximum)
     assert clamped is not None
     assert ZERO <= clamped <= maximum
@@ -90,15 +90,15 @@ def test_a_requested_ttl_is_brought_within_bounds(requested: timedelta, maximum:
 @pytest.mark.parametrize(
     ("requested", "given"), [(-9, 0), (0, 0), (1, 1), (59, 59), (60, 60), (61, 60), (10**9, 60)], ids=str
 )
-def test_a_requested_ttl_is_given_up_to_the_maximum(requested: int, given: int) -> None:
+def test_a_requested_ttl_is_granted_up_to_the_maximum(requested: int, given: int) -> None:
     assert clamp_ttl(timedelta(seconds=requested), timedelta(seconds=60)) == timedelta(seconds=given)
 
 
-def test_by_default_a_task_stays_for_a_day_and_nothing_is_promised() -> None:
+def test_by_default_a_task_is_retained_for_a_day_and_no_ttl_is_promised() -> None:
     assert Retention() == DEFAULT_RETENTION == Retention(keep=timedelta(hours=24), ttl=None)
 
 
-def test_a_ttl_that_nobody_asked_for_stays_unasked() -> None:
+def test_without_a_requested_ttl_none_is_granted() -> None:
     assert clamp_ttl(None, MAX_KEEP) is None
 
 
@@ -107,20 +107,20 @@ BAD = [timedelta(microseconds=-1), timedelta.min, MAX_KEEP + timedelta(microseco
 
 @pytest.mark.parametrize("name", ["keep", "ttl"])
 @pytest.mark.parametrize("value", BAD, ids=str)
-def test_a_retention_that_can_not_be_kept_is_refused_when_it_is_made(name: str, value: timedelta) -> None:
+def test_an_invalid_retention_is_refused_when_it_is_created(name: str, value: timedelta) -> None:
     fields: dict[str, Any] = {name: value}
     with pytest.raises(ConfigurationError, match=f"retention {name} must be between 0 and 3650 days"):
         Retention(**fields)
 
 
 @pytest.mark.parametrize("name", ["keep", "ttl"])
-def test_a_retention_at_the_edge_of_its_bounds_is_taken(name: str) -> None:
+def test_a_retention_at_the_edge_of_its_limits_is_accepted(name: str) -> None:
     for value in (ZERO, MAX_KEEP):
         fields: dict[str, Any] = {name: value}
         assert getattr(Retention(**fields), name) == value
 
 
 @pytest.mark.parametrize("wrong", [{"keep": 60}, {"ttl": "a day"}])
-def test_a_retention_of_the_wrong_kind_is_refused_where_it_is_made(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match="is a timedelta, not"):
+def test_a_retention_with_values_of_the_wrong_type_is_refused_when_it_is_created(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="must be a timedelta, not"):
         Retention(**wrong)

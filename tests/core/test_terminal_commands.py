@@ -1,4 +1,4 @@
-"""Complete and cancel: what an end says, and that its words fit any store."""
+"""Complete and cancel: their effect, and their messages."""
 
 import pytest
 
@@ -23,12 +23,12 @@ def test_a_completed_task_has_its_result_in_the_same_change() -> None:
     assert completed.entry.actor == "worker-1"
 
 
-def test_a_result_that_reports_a_tool_error_completes_the_task_and_says_so() -> None:
+def test_a_result_that_reports_a_tool_error_completes_the_task_with_is_error() -> None:
     completed = change(running(), Complete(1, REPORT, is_error=True))
     assert (completed.after.phase, completed.after.is_error, completed.outcome) == (Phase.COMPLETED, True, REPORT)
 
 
-def test_a_result_beyond_its_bound_is_refused() -> None:
+def test_a_result_over_its_limit_is_refused() -> None:
     limits = Limits(outcome=10)
     with pytest.raises(TooLarge) as too_large:
         decide(running(), Complete(1, Payload(b"1" * 11)), at(5), limits)
@@ -37,7 +37,7 @@ def test_a_result_beyond_its_bound_is_refused() -> None:
 
 
 @pytest.mark.parametrize("phase", sorted(LIVE_PHASES))
-def test_a_cancel_stops_a_task_wherever_it_is(phase: Phase) -> None:
+def test_a_cancel_ends_a_task_in_every_live_phase(phase: Phase) -> None:
     task = next(task for task in SITUATIONS.values() if task.phase is phase)
     cancelled = change(task, Cancel("alice", "changed my mind"), 9)
     assert (cancelled.after.phase, cancelled.after.status_message) == (Phase.CANCELLED, "changed my mind")
@@ -46,7 +46,7 @@ def test_a_cancel_stops_a_task_wherever_it_is(phase: Phase) -> None:
     assert (cancelled.entry.actor, cancelled.entry.note) == ("alice", "changed my mind")
 
 
-def test_a_cancel_without_a_reason_still_says_something() -> None:
+def test_a_cancel_without_a_reason_has_a_default_message() -> None:
     cancelled = change(created(), Cancel("alice"))
     assert cancelled.after.status_message == "cancelled"
     assert cancelled.entry is not None
@@ -62,11 +62,11 @@ def test_a_late_completion_does_not_overwrite_a_cancel_nor_a_cancel_a_completion
         decide(completed, Cancel("alice"), at(9))
 
 
-def test_a_refusal_says_in_plain_words_what_the_task_is_and_what_it_can_not_take() -> None:
+def test_the_error_of_a_refused_command_names_the_phase_and_the_event() -> None:
     completed = after(running(), Complete(1, REPORT))
     with pytest.raises(IllegalTransition) as illegal:
         decide(completed, Cancel("alice"), at(9))
-    assert str(illegal.value) == "task 'task-1' is completed: it can't take 'cancel'; nothing changed"
+    assert str(illegal.value) == "task 'task-1' is completed: 'cancel' is not possible; nothing changed"
 
 
 ODD = "\0\ud800" + "x" * 10_000
@@ -81,7 +81,7 @@ ODD = "\0\ud800" + "x" * 10_000
     ],
     ids=lambda command: type(command).__name__,
 )
-def test_the_last_words_of_a_task_are_made_fit_for_any_store(command: Command) -> None:
+def test_the_last_status_message_of_a_task_is_repaired_for_any_store(command: Command) -> None:
     ended = change(running(), command)
     assert ended.entry is not None
     for words in (ended.after.status_message, ended.entry.note):

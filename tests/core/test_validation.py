@@ -1,4 +1,4 @@
-"""Names are refused if they can't be kept as they are; messages are mended."""
+"""Names that can't be stored are refused; messages are repaired."""
 
 import pytest
 from hypothesis import example, given
@@ -8,7 +8,7 @@ from raincheck.core.validation import MESSAGE_LIMIT, NAME_LIMIT, check_name, cli
 from raincheck.errors import InvalidValue, TooLarge
 
 ANY_TEXT = st.text(st.characters()) | st.text(st.sampled_from("\0a\ud800\udfffé😀"))
-"""All of Unicode, lone surrogates and NUL included."""
+"""All of Unicode, including lone surrogates and NUL."""
 
 LONG_TEXT = st.tuples(ANY_TEXT, st.integers(0, 3_000)).map(lambda drawn: drawn[0] * drawn[1])
 
@@ -18,7 +18,7 @@ LONG_TEXT = st.tuples(ANY_TEXT, st.integers(0, 3_000)).map(lambda drawn: drawn[0
 @example("\ud800" * (MESSAGE_LIMIT + 1))
 @example("\ud83d\ude00")
 @example("x" * (MESSAGE_LIMIT - 1) + "😀")
-def test_any_message_comes_out_bounded_and_fit_for_any_store(message: str) -> None:
+def test_any_message_is_clipped_and_can_be_stored(message: str) -> None:
     clipped = clip(message)
     assert clipped is not None
     assert len(clipped) <= MESSAGE_LIMIT
@@ -31,21 +31,21 @@ def test_any_message_comes_out_bounded_and_fit_for_any_store(message: str) -> No
 @example("x" * MESSAGE_LIMIT)
 @example("é" * MESSAGE_LIMIT)
 @example("")
-def test_a_message_that_needs_no_mending_is_left_alone(message: str) -> None:
+def test_a_message_that_needs_no_repair_is_unchanged(message: str) -> None:
     assert clip(message) == message
 
 
 @pytest.mark.parametrize("letter", ["x", "é"])
-def test_a_message_that_was_shortened_shows_it(letter: str) -> None:
+def test_a_shortened_message_ends_with_an_ellipsis(letter: str) -> None:
     assert clip(letter * (MESSAGE_LIMIT + 1)) == letter * (MESSAGE_LIMIT - 1) + "…"
 
 
-def test_what_can_not_be_kept_in_a_message_is_replaced_one_by_one() -> None:
+def test_each_character_that_can_not_be_stored_is_replaced() -> None:
     assert clip("a\0b") == "a\N{REPLACEMENT CHARACTER}b"
     assert clip("a\ud800b") == "a?b"
 
 
-def test_no_message_stays_no_message() -> None:
+def test_no_message_stays_none() -> None:
     assert clip(None) is None
 
 
@@ -53,7 +53,7 @@ def test_no_message_stays_no_message() -> None:
 @example("")
 @example("x" * NAME_LIMIT)
 @example("x" * (NAME_LIMIT + 1))
-def test_a_name_is_refused_or_can_be_kept_exactly_as_it_is(name: str) -> None:
+def test_a_name_is_refused_or_can_be_stored_unchanged(name: str) -> None:
     fit = 0 < len(name) <= NAME_LIMIT and "\0" not in name and not any("\ud800" <= one <= "\udfff" for one in name)
     if fit:
         check_name(name, what="a name")
@@ -63,7 +63,7 @@ def test_a_name_is_refused_or_can_be_kept_exactly_as_it_is(name: str) -> None:
             check_name(name, what="a name")
 
 
-def test_a_refused_name_is_told_what_is_wrong_with_it() -> None:
+def test_the_error_of_a_refused_name_says_what_is_wrong() -> None:
     with pytest.raises(InvalidValue, match="a namespace must not be empty"):
         check_name("", what="a namespace")
     with pytest.raises(TooLarge, match="a namespace has 513 characters, and 512 are allowed"):

@@ -1,10 +1,10 @@
-"""What tests with callers need."""
+"""Setup for tests with MCP clients."""
 
 import jsonschema
 import pytest
 from blockbuster import BlockBuster
 
-assert jsonschema  # which the SDK imports when it first checks a result, and that reads files
+assert jsonschema  # the SDK imports it when it first checks a result, which reads files
 
 
 @pytest.fixture(autouse=True)
@@ -12,5 +12,5 @@ def the_sdk_may_connect_as_it_does(nothing_blocks_the_event_loop: BlockBuster) -
     """It imports modules and reads certificates when it connects, on behalf of our client."""
     for function in nothing_blocks_the_event_loop.functions.values():
         function.can_block_in("mcp/client/client.py", {"_build_session"})
-        # The callers of these tests bring their own clients of HTTP, which do the same.
-        function.can_block_in("tests/dispatching/chaos_site.py", {"_with_token"})
+        # The clients of these tests use their own HTTP clients, which read files too.
+        function.can_block_in("tests/support/dispatchers/chaos_site.py", {"_with_token"})

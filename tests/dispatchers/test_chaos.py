@@ -40,19 +40,19 @@ KILLS = 5
 
 @dataclass
 class Figures:
-    """What happened meanwhile."""
+    """Counts of what happened during the test."""
 
     done: int = 0
     kills: int = 0
-    starts_in_vain: int = 0
+    failed_starts: int = 0
     crashes: int = 0
     errors: Counter[str] = field(default_factory=Counter[str])
     slowest: float = 0.0
 
 
 async def call_until_it_is_done(client: TaskClient, key: str, number: int, figures: Figures) -> None:
-    """With the same key, so that it is the same task however often it is asked for."""
-    began = time.monotonic()
+    """Call with the same key, so that it is the same task however often the call is repeated."""
+    started_at = time.monotonic()
     while True:
         try:
             result = await client.call_tool("three_steps", {"number": number, "ms": STEP}, key=key)
@@ -63,7 +63,7 @@ async def call_until_it_is_done(client: TaskClient, key: str, number: int, figur
         assert not result.is_error, result
         assert result.structured_content == {"result": [f"{name} {number}" for name in STEPS]}
         figures.done += 1
-        figures.slowest = max(figures.slowest, time.monotonic() - began)
+        figures.slowest = max(figures.slowest, time.monotonic() - started_at)
         return
 
 
@@ -74,9 +74,9 @@ async def call_many(url: str, name: str, figures: Figures) -> None:
 
 
 async def supervise(site: ChaosSite, figures: Figures) -> None:
-    """Keep as many workers as there should be. One that starts while the database is away ends at once."""
+    """Keep the number of workers constant. A worker that starts while the database is unavailable ends at once."""
     while True:
-        figures.starts_in_vain += len(site.workers) - len(site.alive)
+        figures.failed_starts += len(site.workers) - len(site.alive)
         site.workers = site.alive
         while len(site.workers) < WORKERS:
             await site.work()
@@ -84,19 +84,19 @@ async def supervise(site: ChaosSite, figures: Figures) -> None:
 
 
 async def reach(figures: Figures, done: int) -> None:
-    while figures.done < done:  # noqa: ASYNC110 - the callers are all over the place
+    while figures.done < done:  # noqa: ASYNC110 - many callers update it
         await asyncio.sleep(0.05)
 
 
 async def kill_workers(site: ChaosSite, figures: Figures) -> None:
-    """Kill the one that has begun a step last, each time that some more calls have succeeded."""
+    """Kill the worker that started a step last, each time that some more calls have succeeded."""
     for number in range(1, KILLS + 1):
         await reach(figures, number * TASKS // (KILLS + 2))
-        await site.kill(await last_at_work(site))
+        await site.kill(await latest_at_work(site))
         figures.kills += 1
 
 
-async def last_at_work(site: ChaosSite) -> asyncio.subprocess.Process:
+async def latest_at_work(site: ChaosSite) -> asyncio.subprocess.Process:
     while True:
         lines = await asyncio.to_thread(site.lines, "step")
         alive = {worker.pid: worker for worker in site.alive}
@@ -137,14 +137,14 @@ async def check_steps(store: Store, tasks: list[Task], runs: list[list[str]]) ->
     return len(runs) - len(recorded)
 
 
-async def test_with_workers_killed_and_the_database_crashed_every_task_completes_and_nothing_recorded_runs_again(
+async def test_every_task_completes_and_no_recorded_step_runs_again_despite_killed_workers_and_a_database_crash(
     tmp_path: Path, own_postgres: PostgresServer, record_property: Callable[[str, object], None]
 ) -> None:
     figures = Figures()
     url = own_postgres.create_database("chaos")
     async with chaos_site(tmp_path, url) as site:
         servers = await asyncio.gather(site.serve(), site.serve())
-        began = time.monotonic()
+        started_at = time.monotonic()
         supervising = asyncio.create_task(supervise(site, figures))
         try:
             async with asyncio.timeout(500), asyncio.TaskGroup() as group:
@@ -156,29 +156,29 @@ async def test_with_workers_killed_and_the_database_crashed_every_task_completes
         finally:
             supervising.cancel()
             print(figures)  # noqa: T201 - shown if it fails
-        seconds = time.monotonic() - began
+        seconds = time.monotonic() - started_at
         runs = await asyncio.to_thread(site.lines, "step")
 
         async with open_store(url) as store:
             tasks = await all_tasks(store)
-            assert len(tasks) == TASKS, "each was created once, however often it was asked for"
+            assert len(tasks) == TASKS, "each was created once, however often the call was repeated"
             assert {task.phase for task in tasks} == {Phase.COMPLETED}
             repeated = await check_steps(store, tasks, runs)
             await check_invariants(store)
         logs = await asyncio.to_thread(site.logs)
 
-    told = {
+    report = {
         "seconds": round(seconds, 1),
         "workers killed": figures.kills,
         "crashes of the database": figures.crashes,
         "attempts": sum(task.attempt_number for task in tasks),
-        "steps that were cut off and ran again": repeated,
+        "steps that were interrupted and ran again": repeated,
         "calls that were made again": figures.errors.total(),
         "slowest call, seconds": round(figures.slowest, 1),
         "tracebacks in the logs": logs.count("Traceback (most recent call last)"),
     }
-    for what, value in told.items():
-        record_property(what, value)
-    print(told, dict(figures.errors))  # noqa: T201 - what it was run for
+    for name, value in report.items():
+        record_property(name, value)
+    print(report, dict(figures.errors))  # noqa: T201 - the purpose of the run
     assert figures.crashes == 1
     assert figures.kills == KILLS

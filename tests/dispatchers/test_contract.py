@@ -1,4 +1,4 @@
-"""Both ways of getting attempts to workers keep the contract of all of them."""
+"""Both dispatchers pass the dispatcher contract."""
 
 import itertools
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ SELECT count(*) > 0 FROM pg_stat_activity
 WHERE datname = current_database() AND query ILIKE 'LISTEN "procrastinate%' AND state = 'idle'
     AND state_change < now() - INTERVAL '50 ms'
 """
-"""Whether a worker has been listening for a moment: for each tool, one after the other."""
+"""Whether a worker has been listening for a while: it starts to listen for each tool, one after the other."""
 
 
 class TestEmbedded(DispatcherContract):

@@ -1,4 +1,4 @@
-"""An attempt that is being claimed is neither lost nor in the way of others, whatever becomes of its job."""
+"""A claim in progress is neither lost nor blocks other work, whatever happens to its job."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -22,12 +22,12 @@ NEVER_TWICE = RetryPolicy(on_interrupt=OnInterrupt.FAIL)
 
 @pytest.fixture
 async def session(database_url: str) -> AsyncIterator[psycopg.AsyncConnection[tuple[object, ...]]]:
-    """Somebody else's, who can hold things up."""
+    """A connection of another client, which can hold locks."""
     async with await psycopg.AsyncConnection.connect(database_url) as connection:
         yield connection
 
 
-async def test_what_is_claimed_while_the_engine_stops_is_handed_back_and_runs_elsewhere(
+async def test_a_task_claimed_while_the_engine_stops_is_released_and_runs_elsewhere(
     database_url: str, session: psycopg.AsyncConnection[tuple[object, ...]]
 ) -> None:
     runs: list[int] = []
@@ -38,22 +38,22 @@ async def test_what_is_claimed_while_the_engine_stops_is_handed_back_and_runs_el
         runs.append(1)
 
     async with open_store(database_url) as store:
-        asking = Engine(store, toolbox, works=False)
+        caller = Engine(store, toolbox, works=False)
         engine = Engine(store, toolbox)
         engine.start()
-        # The claim gets as far as the line of its namespace, and waits there.
+        # The claim gets as far as the served turns of its namespace, and waits there.
         await session.execute("LOCK TABLE raincheck.lines IN EXCLUSIVE MODE")
-        task = await asking.submit("work")
+        task = await caller.submit("work")
         await eventually(lambda: _waits(database_url), "the claim waits")
         stopping = asyncio.create_task(engine.stop())
-        await asyncio.sleep(0.1)  # so that its jobs have been let go of; the claim can't end before the lock does
+        await asyncio.sleep(0.1)  # so that its jobs are released; the claim can't end before the lock does
         await session.rollback()
         await stopping
-        left = await asking.task(task.id)
-        assert left.attempt is None, "nobody waits for its lease"
+        released = await caller.task(task.id)
+        assert released.attempt is None, "no worker has to wait for its lease"
         assert not runs
-        async with Engine(store, toolbox) as another:
-            assert (await another.wait(task.id)).task.phase is Phase.COMPLETED
+        async with Engine(store, toolbox) as other_engine:
+            assert (await other_engine.wait(task.id)).task.phase is Phase.COMPLETED
     assert runs == [1]
 
 
@@ -62,9 +62,7 @@ def _waits(url: str) -> bool:
         return connection.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchall() != [(0,)]
 
 
-async def test_jobs_that_came_for_nothing_leave_the_room_as_they_found_it(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_jobs_without_a_task_free_their_slots(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch, "UNSERVED_SECONDS", 3_600.0)
     toolbox = Toolbox()
 
@@ -72,11 +70,11 @@ async def test_jobs_that_came_for_nothing_leave_the_room_as_they_found_it(
     async def alone() -> None: ...
 
     async with open_store(database_url) as store, Engine(store, toolbox) as engine:
-        asking = Engine(store, toolbox, works=False)
+        caller = Engine(store, toolbox, works=False)
         for _ in range(5):
-            # Their jobs are often fetched before they can be taken back.
-            for task in await asyncio.gather(*(asking.submit("alone") for _ in range(6))):
+            # Their jobs are often fetched before they can be withdrawn.
+            for task in await asyncio.gather(*(caller.submit("alone") for _ in range(6))):
                 with suppress(IllegalTransition):
-                    await asking.cancel(task.id)
+                    await caller.cancel(task.id)
             async with asyncio.timeout(15):
-                await engine.result((await asking.submit("alone")).id)
+                await engine.result((await caller.submit("alone")).id)

@@ -1,4 +1,4 @@
-"""What docs show lives in `docs_src` and `scripts`, outside of any package: found from the repository's root."""
+"""Settings for the tests of the docs."""
 
 import logging
 from collections.abc import Iterator
@@ -8,14 +8,14 @@ from sse_starlette.sse import AppStatus
 
 
 @pytest.fixture(autouse=True)
-def streams_are_served_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that is stopped by a signal ends all streams of its process, and of every server in it, for good."""
+def reset_sse_exit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reset the flag with which a server that a signal stopped ends all later streams of its process."""
     monkeypatch.setattr(AppStatus, "should_exit", False)
 
 
 @pytest.fixture(autouse=True)
-def what_a_snippet_silences_is_heard_again() -> Iterator[None]:
-    """Snippets show how to set loggers, and run in this process."""
+def restore_audit_level() -> Iterator[None]:
+    """Restore the level of the audit logger, which snippets change in this process."""
     audit = logging.getLogger("raincheck.audit")
     level = audit.level
     yield

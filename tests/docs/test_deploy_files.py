@@ -1,4 +1,4 @@
-"""The files of `deploy/` agree with each other and with the program: what can be known of them without running them."""
+"""The files of `deploy/` agree with each other and with the program, as far as can be checked without running them."""
 
 import configparser
 import json
@@ -28,7 +28,7 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 NGINX = (DEPLOY / "nginx.conf").read_text(encoding="utf-8")
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
-OURS = ("migrate", "server-1", "server-2", "worker")
+OUR_SERVICES = ("migrate", "server-1", "server-2", "worker")
 SERVERS = ("server-1", "server-2")
 
 
@@ -38,7 +38,7 @@ def seconds(text: str) -> float:
 
 
 def parsed(words: list[str]) -> dict[str, Any]:
-    """What the program makes of a command: it refuses what it does not know."""
+    """Parse a command as the program does, which rejects unknown options."""
     assert Path(words[0]).name == "raincheck"
     command = cast("Any", typer.main.get_command(program)).get_command(None, words[1])
     with command.make_context(words[1], words[2:]) as context:
@@ -65,7 +65,7 @@ def every_command() -> list[list[str]]:
     (image,) = re.findall(r"^CMD (.+)$", DOCKERFILE, re.MULTILINE)
     tests = [service["healthcheck"]["test"][1:] for service in SERVICES.values() if "healthcheck" in service]
     return [
-        *(SERVICES[name]["command"] for name in OURS),
+        *(SERVICES[name]["command"] for name in OUR_SERVICES),
         *(test for test in tests if test[0] == "raincheck"),
         json.loads(image),
         *map(shlex.split, starts),
@@ -73,20 +73,20 @@ def every_command() -> list[list[str]]:
 
 
 @pytest.mark.parametrize("words", every_command(), ids=" ".join)
-def test_a_command_is_one_that_the_program_has(words: list[str]) -> None:
-    asked = parsed(words)
-    assert asked.get("target") in (None, "reports.py")
+def test_every_command_of_the_deployment_is_valid(words: list[str]) -> None:
+    parameters = parsed(words)
+    assert parameters.get("target") in (None, "reports.py")
 
 
-def test_there_are_two_servers_that_only_serve_and_three_workers() -> None:
-    assert set(SERVICES) == {"postgres", "proxy", *OURS}
+def test_the_deployment_has_two_servers_without_workers_and_three_workers() -> None:
+    assert set(SERVICES) == {"postgres", "proxy", *OUR_SERVICES}
     for name in SERVERS:
         assert parsed(SERVICES[name]["command"])["no_work"] is True
     assert SERVICES["worker"]["command"][1] == "worker"
     assert SERVICES["worker"]["deploy"]["replicas"] == 3
 
 
-def test_migrations_come_after_the_database_and_before_all_that_uses_it() -> None:
+def test_migrations_run_after_the_database_starts_and_before_its_users() -> None:
     assert SERVICES["migrate"]["depends_on"] == {"postgres": {"condition": "service_healthy"}}
     assert SERVICES["migrate"]["restart"] == "on-failure"
     for name in (*SERVERS, "worker"):
@@ -94,7 +94,7 @@ def test_migrations_come_after_the_database_and_before_all_that_uses_it() -> Non
     assert set(SERVICES["proxy"]["depends_on"]) == set(SERVERS)
 
 
-def test_whatever_is_named_in_one_file_is_there_in_another() -> None:
+def test_names_agree_across_the_files() -> None:
     assert re.findall(r"^\s+server (\S+?):(\d+)", NGINX, re.MULTILINE) == [(name, "8000") for name in SERVERS]
     for name in SERVERS:
         assert parsed(SERVICES[name]["command"])["http"] == "0.0.0.0:8000"
@@ -107,7 +107,7 @@ def test_whatever_is_named_in_one_file_is_there_in_another() -> None:
     assert SERVICES["proxy"]["volumes"] == ["./nginx.conf:/etc/nginx/nginx.conf:ro"]
     for source in re.findall(r"^COPY (.+) \S+$", DOCKERFILE, re.MULTILINE):
         assert all((ROOT / path).exists() for path in source.split())
-    for name in OURS:
+    for name in OUR_SERVICES:
         build = SERVICES[name]["build"]
         assert (DEPLOY / build["context"]).resolve() == ROOT
         assert (ROOT / build["dockerfile"]).samefile(DEPLOY / "Dockerfile")
@@ -115,55 +115,55 @@ def test_whatever_is_named_in_one_file_is_there_in_another() -> None:
 
 def test_the_store_is_the_database_that_is_started() -> None:
     started = SERVICES["postgres"]["environment"]
-    for name in OURS:
+    for name in OUR_SERVICES:
         target = parse_url(SERVICES[name]["environment"]["RAINCHECK_STORE"])
         assert target.display_url == f"postgresql://postgres:5432/{started['POSTGRES_DB']}"
         assert f"user={started['POSTGRES_USER']} " in target.conninfo
         assert SERVICES[name]["environment"]["PGPASSWORD"] == started["POSTGRES_PASSWORD"]
 
 
-def test_no_secret_is_in_a_file_that_is_kept() -> None:
+def test_no_committed_file_has_a_secret() -> None:
     variables = set(re.findall(r"\$\{(\w+)", (DEPLOY / "compose.yaml").read_text(encoding="utf-8")))
     example = environment_of(DEPLOY / "env.example")
     assert variables == set(example)
     assert example["RAINCHECK_DB_PASSWORD"] == ""
     assert environment_of(DEPLOY / "systemd" / "environment.example")["PGPASSWORD"] == ""
     assert ".env" in (DEPLOY / ".gitignore").read_text(encoding="utf-8").split()
-    for name in OURS:
+    for name in OUR_SERVICES:
         # With `:?`, it does not start where there is none.
         assert SERVICES[name]["environment"]["PGPASSWORD"].startswith("${RAINCHECK_DB_PASSWORD:?")
 
 
-def test_whoever_is_stopped_has_the_time_that_it_takes() -> None:
+def test_stop_timeouts_exceed_the_grace_period() -> None:
     takes = Settings().grace + UNWIND_TIMEOUT
-    for name in OURS:
+    for name in OUR_SERVICES:
         assert seconds(SERVICES[name]["stop_grace_period"]) > takes
     for path in UNITS:
         assert seconds(unit(path)["Service"]["TimeoutStopSec"]) > takes
 
 
-def test_the_database_has_connections_for_all_and_for_those_who_replace_them() -> None:
+def test_the_database_allows_the_connections_of_a_rolling_update() -> None:
     (allowed,) = (int(word.partition("=")[2]) for word in SERVICES["postgres"]["command"] if "max_connections" in word)
     each = len(SERVERS) * 10 + SERVICES["worker"]["deploy"]["replicas"] * 15
     assert allowed >= 2 * each + 3
 
 
-def test_streams_pass_the_proxy_as_they_come_and_idle_connections_are_given_up_first() -> None:
-    said = dict(re.findall(r"^\s+(\w+) ([^;{]+);", NGINX, re.MULTILINE))
-    assert said["proxy_buffering"] == "off"
-    assert said["gzip"] == "off"
-    assert seconds(said["proxy_read_timeout"]) >= 3_600
-    assert seconds(said["keepalive_timeout"]) < KEEP_ALIVE_TIMEOUT
-    assert (said["proxy_http_version"], said["proxy_set_header"].split()[0]) == ("1.1", "X-Forwarded-Proto")
+def test_the_proxy_does_not_buffer_streams_and_closes_idle_connections_first() -> None:
+    settings = dict(re.findall(r"^\s+(\w+) ([^;{]+);", NGINX, re.MULTILINE))
+    assert settings["proxy_buffering"] == "off"
+    assert settings["gzip"] == "off"
+    assert seconds(settings["proxy_read_timeout"]) >= 3_600
+    assert seconds(settings["keepalive_timeout"]) < KEEP_ALIVE_TIMEOUT
+    assert (settings["proxy_http_version"], settings["proxy_set_header"].split()[0]) == ("1.1", "X-Forwarded-Proto")
     assert 'proxy_set_header Connection "";' in NGINX
     (anywhere,) = re.findall(r'^\s+"(\S+)" \$request_id;$', NGINX, re.MULTILINE)
     assert anywhere == Generation.V2026
-    assert said["hash"] == "$spread consistent"
-    assert "non_idempotent" not in said["proxy_next_upstream"]
+    assert settings["hash"] == "$spread consistent"
+    assert "non_idempotent" not in settings["proxy_next_upstream"]
     assert NGINX.count("{") == NGINX.count("}")
 
 
-def test_nobody_runs_as_root() -> None:
+def test_no_service_runs_as_root() -> None:
     (user,) = re.findall(r"^USER (\S+)$", DOCKERFILE, re.MULTILINE)
     assert user != "root"
     assert re.search(rf"useradd .*{user}$", DOCKERFILE, re.MULTILINE)
@@ -173,7 +173,7 @@ def test_nobody_runs_as_root() -> None:
 
 
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
-def test_a_unit_is_started_again_and_told_to_stop_by_sigterm(path: Path) -> None:
+def test_a_unit_restarts_always_and_stops_with_sigterm(path: Path) -> None:
     service = unit(path)["Service"]
     assert (service["Type"], service["Restart"], service["KillSignal"]) == ("simple", "always", "SIGTERM")
     assert service["EnvironmentFile"] == "/etc/raincheck/environment"
@@ -185,7 +185,7 @@ def test_a_unit_is_started_again_and_told_to_stop_by_sigterm(path: Path) -> None
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze")
-def test_systemd_finds_nothing_wrong_with_the_units(tmp_path: Path) -> None:
+def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     # The program is not where they say, on this machine.
     stands_in = shutil.which("true")
     for path in UNITS:
@@ -201,8 +201,8 @@ def test_systemd_finds_nothing_wrong_with_the_units(tmp_path: Path) -> None:
     assert found.returncode == 0, found.stderr
 
 
-def test_the_server_that_is_deployed_leaves_its_store_to_the_variable() -> None:
-    # In a process of its own: what is loaded stays, and others load files of the same name.
+def test_the_deployed_server_gets_its_store_from_the_environment() -> None:
+    # In a separate process: a loaded module stays loaded, and other tests load files of the same name.
     program = (
         "import sys; from raincheck.cli.loader import load_tasks; tasks = load_tasks(sys.argv[1]); "
         "print(tasks.server.name, tasks.options.store, float(tasks.options.settings.grace))"

@@ -28,37 +28,37 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(autouse=True)
 def nothing_blocks_the_event_loop() -> None:
-    """Not here: servers and callers share the loop, and read files before anything waits for them."""
+    """Disable the check: servers and callers share the loop, and read files at startup."""
 
 
 @pytest.fixture(autouse=True)
-def somewhere_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RAINCHECK_STORE", "tasks.db")
 
 
 @asynccontextmanager
 async def serving(app: ASGIApp, path: str = "/mcp") -> AsyncGenerator[str]:
-    """The URL of an application, while it is served."""
+    """Serve an application, and yield its URL."""
     bound = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1, lifespan="on"))
-    job = asyncio.create_task(server.serve(sockets=[bound]))
+    background_task = asyncio.create_task(server.serve(sockets=[bound]))
     try:
         yield f"http://127.0.0.1:{bound.getsockname()[1]}{path}"
     finally:
         server.should_exit = True
-        await job
+        await background_task
 
 
 async def test_the_server_of_the_readme_answers_a_caller_without_tasks(capsys: pytest.CaptureFixture[str]) -> None:
     async with serving(reports.mcp.streamable_http_app()) as url:
         await call_reports.main(url)
-    said = capsys.readouterr().out.strip()
-    assert said == "{'total': 12156}"
-    assert f"prints `{said}`" in text_of(ROOT / "README.md")
+    output = capsys.readouterr().out.strip()
+    assert output == "{'total': 12156}"
+    assert f"prints `{output}`" in text_of(ROOT / "README.md")
 
 
-async def test_the_server_of_the_readme_hands_out_a_task_after_its_window() -> None:
+async def test_the_server_of_the_readme_returns_a_task_after_its_inline_window() -> None:
     async with (
         serving(reports.mcp.streamable_http_app()) as url,
         TaskClient(url) as client,
@@ -66,10 +66,10 @@ async def test_the_server_of_the_readme_hands_out_a_task_after_its_window() -> N
         quick = await client.call("build_report", {"year": 2026, "months": 1})
         assert quick.task_id is None
         handle = await client.call("build_report", {"year": 2026, "months": 60})
-        shown = await handle.poll()
-        assert shown is not None
-        assert shown.status == "working"
-        assert (shown.message or "").startswith("adding up month")
+        state = await handle.poll()
+        assert state is not None
+        assert state.status == "working"
+        assert (state.message or "").startswith("adding up month")
         await handle.cancel()
         with pytest.raises(TaskCancelled):
             await handle.result()
@@ -80,7 +80,7 @@ def curls_of(page: Path) -> list[str]:
 
 
 async def run_curl(command: str, url: str) -> dict[str, Any]:
-    """What a call of curl on a page would get from a server somewhere else."""
+    """Run a curl command of a page against a server at another URL, and return the JSON response."""
     words = shlex.split(command[command.index("curl ") :])
     pairs = list(pairwise(words))
     headers = dict(value.split(": ", 1) for option, value in pairs if option == "-H")
@@ -98,11 +98,11 @@ async def test_the_raw_requests_of_the_docs_are_answered() -> None:
         shown = (await run_curl(get_it.replace("$TASK", created["taskId"]), url))["result"]
         assert (shown["taskId"], shown["status"]) == (created["taskId"], "working")
         async with TaskClient(url) as client:
-            slip = TaskRef(server=url, task_id=created["taskId"], tool="build_report", tier="2026-07-28")
-            await client.resume(slip).cancel()
+            ref = TaskRef(server=url, task_id=created["taskId"], tool="build_report", tier="2026-07-28")
+            await client.resume(ref).cancel()
 
 
-async def test_a_token_says_whose_a_task_is() -> None:
+async def test_a_token_decides_the_owner_of_a_task() -> None:
     async with serving(bearer.mcp.streamable_http_app()) as url:
         for user in ("ada", "bob"):
             async with (
@@ -120,7 +120,7 @@ async def test_tasks_work_in_a_mounted_server() -> None:
         assert (await client.call_tool("greet", {"name": "Ada"})).structured_content == {"result": "Hello, Ada!"}
 
 
-async def test_one_process_serves_and_another_works_until_it_is_told_to_stop() -> None:
+async def test_one_process_serves_and_another_works_until_a_signal() -> None:
     serves, _ = serve_and_work.build("split.db", works=False)
     async with Client(serves) as client:
         calling = asyncio.create_task(client.call_tool("greet", {"name": "Ada"}))
@@ -134,7 +134,7 @@ async def test_one_process_serves_and_another_works_until_it_is_told_to_stop() -
 
 
 def bodies_of(script: str) -> list[str]:
-    """What the calls of curl in a script send, in order."""
+    """Return the bodies that the curl commands of a script send, in order."""
     words = shlex.split(script, comments=True)
     return [word for word in words if word.startswith('{"jsonrpc"')]
 

@@ -1,4 +1,4 @@
-"""What a user can meet by name has its place in the docs."""
+"""Every public name, error, code and option is documented."""
 
 import inspect
 
@@ -20,39 +20,39 @@ METHODS = [name for name in dir(Store) if not name.startswith("_")]
 
 
 @pytest.mark.parametrize("word", [*Phase, *Event, *Status])
-def test_every_word_of_the_lifecycle_is_explained(word: str) -> None:
+def test_every_phase_event_and_status_is_documented(word: str) -> None:
     assert f"| `{word}` |" in text_of(ROOT / "docs/concepts/lifecycle.md")
 
 
 @pytest.mark.parametrize("name", ERRORS)
-def test_every_error_has_its_entry(name: str) -> None:
+def test_every_error_is_documented(name: str) -> None:
     assert f"\n## {name}\n" in text_of(ROOT / "docs/reference/errors.md")
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_every_method_of_a_store_has_its_entry(name: str) -> None:
+def test_every_method_of_a_store_is_documented(name: str) -> None:
     assert f"\n## {name}\n" in text_of(ROOT / "docs/reference/store.md")
 
 
-def test_the_variable_that_names_the_store_is_explained() -> None:
+def test_the_store_variable_is_documented() -> None:
     assert factory.STORE_VARIABLE in text_of(ROOT / "docs/howto/choose-a-store.md")
 
 
 @pytest.mark.parametrize("error", [name for name in ERRORS if issubclass(getattr(errors, name), errors.StoreError)])
-def test_the_guide_to_stores_says_what_to_do_about_every_error_of_a_store(error: str) -> None:
+def test_the_guide_to_stores_names_every_store_error(error: str) -> None:
     assert f"`{error}`" in text_of(ROOT / "docs/howto/choose-a-store.md")
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_every_error_code_has_its_line(code: int) -> None:
+def test_every_error_code_is_documented(code: int) -> None:
     assert f"\n| `{code}` |" in text_of(ROOT / "docs/reference/server.md")
 
 
 @pytest.mark.parametrize("name", ServedToolSettings.__annotations__)
-def test_every_setting_of_a_served_tool_is_named(name: str) -> None:
+def test_every_setting_of_a_served_tool_is_documented(name: str) -> None:
     assert f"`{name}" in text_of(ROOT / "docs/reference/server.md")
 
 
 @pytest.mark.parametrize("name", list(inspect.signature(Tasks).parameters))
-def test_every_option_of_tasks_has_its_line(name: str) -> None:
+def test_every_option_of_tasks_is_documented(name: str) -> None:
     assert f"\n| `{name}` |" in text_of(ROOT / "docs/reference/server.md")

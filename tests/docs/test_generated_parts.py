@@ -1,4 +1,4 @@
-"""The generated parts of the docs are what the code says, and a part that is not is found."""
+"""The generated parts of the docs are up to date, and outdated parts are found."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def test_the_diagram_has_every_pair_of_the_table_and_no_other() -> None:
     assert drawn == table
 
 
-def test_a_part_that_is_out_of_date_is_written_anew_and_the_rest_is_left() -> None:
+def test_an_outdated_part_is_rewritten_and_the_rest_is_unchanged() -> None:
     page = "before\n<!-- generated: phases -->\nwhat was once so\n<!-- end -->\nafter\n"
     filled = generate.fill(page)
     assert filled.startswith("before\n<!-- generated: phases -->\n| phase | meaning |")
@@ -47,7 +47,7 @@ def test_a_stale_page_fails_the_check_and_says_what_to_run(
     assert generate.main(["--check"]) == 0
 
 
-def test_code_is_taken_from_its_file_as_it_stands_there() -> None:
+def test_code_is_copied_from_its_file_unchanged() -> None:
     shown = generate.source("docs_src/toy_store.py", "ToyStore.claim")
     assert shown.startswith("```python\nasync def claim(self, request")
     with pytest.raises(StopIteration):

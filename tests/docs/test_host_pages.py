@@ -1,4 +1,4 @@
-"""What the docs say to put into a host's configuration starts a server that works."""
+"""The documented host configurations start a working server."""
 
 import json
 import re
@@ -23,25 +23,25 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(autouse=True)
 def nothing_blocks_the_event_loop() -> None:
-    """Not here: the SDK looks for the program that it starts."""
+    """Disable the check: the SDK searches for the program that it starts."""
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """What the page says there is in the folder."""
+    """Create the folder that the page describes."""
     shutil.copy(ROOT / "docs_src/reports.py", tmp_path)
     (tmp_path / ".venv").symlink_to(Path(sys.executable).parents[1])
     return tmp_path
 
 
-def test_there_is_a_configuration_for_each_way() -> None:
+def test_there_is_a_configuration_for_each_transport() -> None:
     assert [server["type"] for server in SERVERS] == ["stdio", "stdio", "http"]
 
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("server", SERVERS[:2])
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_a_host_that_starts_the_server_as_it_is_configured_gets_results(
+async def test_a_host_with_the_documented_configuration_gets_results(
     home: Path, server: dict[str, Any], mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A host starts it from anywhere.

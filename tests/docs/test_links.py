@@ -1,4 +1,4 @@
-"""Every link from a page of the docs to a page, a place on it, or a file of this repository leads somewhere."""
+"""Every link on a docs page to a page, a heading or a file of this repository has a target."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
 def anchors_of(page: Path) -> set[str]:
-    """The places on a page, as GitHub names them."""
+    """Return the anchors of the headings on a page, as GitHub names them."""
     headings = HEADING.findall(prose_of(page))
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -24,8 +24,8 @@ def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
             continue
         path, _, anchor = link.partition("#")
         target = (page.parent / path).resolve() if path else page
-        assert target.exists(), f"{link} leads nowhere"
-        assert target.is_relative_to(ROOT), f"{link} leads out of the repository"
+        assert target.exists(), f"{link} has no target"
+        assert target.is_relative_to(ROOT), f"{link} leads outside the repository"
         if anchor:
             assert anchor in anchors_of(target), f"{link} names a heading that {name_of(target)} does not have"
 

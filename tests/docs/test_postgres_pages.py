@@ -1,4 +1,4 @@
-"""What the docs say of PostgreSQL is so: statements run, rights suffice, connections are as many as they say."""
+"""The PostgreSQL pages are right: statements run, privileges suffice, and connection counts match."""
 
 import asyncio
 import re
@@ -38,7 +38,7 @@ def as_role(url: str, role: str) -> str:
 
 @pytest.fixture
 def roles(postgres_server: PostgresServer, database_url: str) -> Iterator[str]:
-    """The URL of a database whose roles are to be made. They belong to the server, so they go at the end."""
+    """Yield the URL of a database. Drop the roles at the end, since they belong to the server."""
     database = urlsplit(database_url).path[1:]
     yield database_url
     for name in NAMES:
@@ -52,7 +52,7 @@ toolbox = Toolbox()
 @toolbox.tool
 async def greet(name: str, task: TaskContext) -> str:
     await task.artifact("draft", name)
-    return await task.step("greet", said_to, name)
+    return await task.step("greet", make_greeting, name)
 
 
 @toolbox.tool
@@ -60,7 +60,7 @@ async def ask(task: TaskContext) -> str:
     return (await task.elicit("Shall I?", {"type": "object", "properties": {}})).action
 
 
-async def said_to(name: str) -> str:
+async def make_greeting(name: str) -> str:
     return f"hello, {name}"
 
 
@@ -77,7 +77,7 @@ async def greets(url: str) -> None:
 
 
 def bounds() -> list[tuple[int, int]]:
-    """The most and the fewest connections, of a server and of a worker, as the page has them."""
+    """Return the documented maximum and minimum connections of a server and of a worker."""
     found = re.findall(r"^\| .*\| \*\*(\d+)\*\* \| \*\*(\d+)\*\* \|$", GUIDE, re.MULTILINE)
     return [(int(most), int(least)) for most, least in found]
 
@@ -92,7 +92,7 @@ async def migrate(url: str) -> None:
         pass
 
 
-async def test_the_rights_that_are_given_before_the_tables_are_made_suffice(roles: str) -> None:
+async def test_privileges_granted_before_the_tables_exist_suffice(roles: str) -> None:
     await asyncio.to_thread(run, roles, ROLES)
     with pytest.raises(StoreReadOnly, match="raincheck migrate"):
         await migrate(as_role(roles, "raincheck_app"))
@@ -105,7 +105,7 @@ async def test_the_rights_that_are_given_before_the_tables_are_made_suffice(role
         await asyncio.to_thread(run, as_role(roles, "raincheck_monitor"), "SELECT * FROM raincheck.payloads")
 
 
-async def test_the_rights_that_are_given_afterwards_suffice(roles: str) -> None:
+async def test_privileges_granted_after_the_tables_exist_suffice(roles: str) -> None:
     before, _, _ = ROLES.partition("ALTER DEFAULT")
     await asyncio.to_thread(run, roles, before)
     await migrate(as_role(roles, "raincheck_owner"))
@@ -113,19 +113,19 @@ async def test_the_rights_that_are_given_afterwards_suffice(roles: str) -> None:
     await greets(as_role(roles, "raincheck_app"))
 
 
-async def test_the_statements_to_watch_with_run_on_a_store_that_is_in_use(database_url: str) -> None:
+async def test_the_monitoring_statements_run_on_a_store_in_use(database_url: str) -> None:
     await greets(database_url)
     assert len(statements_of(GUIDE)) == 7
     for statement in statements_of(GUIDE):
         await asyncio.to_thread(run, database_url, statement)
 
 
-async def test_a_process_has_as_many_connections_as_the_page_says(
+async def test_a_process_opens_the_documented_number_of_connections(
     postgres_server: PostgresServer, database_url: str
 ) -> None:
     name = urlsplit(database_url).path[1:]
 
-    async def come_to(least: int, most: int) -> None:
+    async def wait_for_connections(least: int, most: int) -> None:
         query = "SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND backend_type = 'client backend'"
         async with asyncio.timeout(30):
             while not least <= (await asyncio.to_thread(postgres_server.run, query, (name,)))[0][0] <= most:  # noqa: ASYNC110
@@ -133,19 +133,19 @@ async def test_a_process_has_as_many_connections_as_the_page_says(
 
     for works, (most, least) in zip((False, True), bounds(), strict=True):
         async with open_store(database_url) as store, Engine(store, toolbox, works=works):
-            await come_to(least, most)
+            await wait_for_connections(least, most)
             await asyncio.sleep(0.5)
-            await come_to(least, most)
-        await come_to(0, 0)
+            await wait_for_connections(least, most)
+        await wait_for_connections(0, 0)
 
 
-def test_a_process_has_at_most_as_many_connections_as_the_page_says() -> None:
+def test_the_documented_connection_limit_is_the_one_in_the_code() -> None:
     (fetching,) = re.findall(r"max_size=(\d+)", Path(dispatcher.__file__).read_text(encoding="utf-8"))
     server = MAX_CONNECTIONS + 2
     assert [most for most, _ in bounds()] == [server, server + int(fetching) + 1]
 
 
-def test_the_urls_of_the_pages_can_be_read() -> None:
+def test_the_urls_on_the_pages_are_valid() -> None:
     urls = re.findall(r"postgresql://\S+/\w+\S*$", GUIDE + STORE, re.MULTILINE)
     assert len(urls) >= 3
     for url in urls:

@@ -1,4 +1,4 @@
-"""Every piece of Python in the docs runs as it is printed: a page's pieces one after the other, in an empty folder."""
+"""The Python snippets of each page run in order, in an empty folder."""
 
 import ast
 import asyncio
@@ -15,11 +15,11 @@ WITH_SNIPPETS = [page for page in PAGES if list(snippets_of(page))]
 
 @pytest.fixture(autouse=True)
 def nothing_blocks_the_event_loop() -> None:
-    """Not here: a snippet is a whole program, which imports modules and reads files before anything waits for it."""
+    """Disable the check: a snippet is a program, which imports modules and reads files."""
 
 
 @pytest.fixture
-def somewhere_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("REQUEST_STATE_KEY", "0" * 64)
@@ -29,7 +29,7 @@ def somewhere_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
-@pytest.mark.usefixtures("somewhere_empty")
+@pytest.mark.usefixtures("empty_folder")
 @pytest.mark.parametrize("page", WITH_SNIPPETS, ids=name_of)
 def test_the_snippets_of_a_page_run(page: Path) -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
@@ -43,7 +43,7 @@ def test_the_snippets_of_a_page_run(page: Path) -> None:
             exec(code, names)  # noqa: S102 - likewise
 
 
-@pytest.mark.usefixtures("somewhere_empty")
+@pytest.mark.usefixtures("empty_folder")
 def test_the_example_of_the_readme_prints_what_the_readme_says(capsys: pytest.CaptureFixture[str]) -> None:
     page = ROOT / "README.md"
     test_the_snippets_of_a_page_run(page)

@@ -1,7 +1,4 @@
-"""The tutorial does what it says: its commands are typed in an empty folder, and print what is on the page.
-
-So do the pages that go deeper: what their snippets print is what they show.
-"""
+"""The commands of the tutorial print the documented output, and so do the snippets of the guides that extend it."""
 
 import re
 import socket
@@ -16,7 +13,7 @@ import pytest
 from tests.docs.test_snippets import test_the_snippets_of_a_page_run as run_snippets
 from tests.support.cli.terminal import at_terminal
 from tests.support.docs.pages import ROOT, name_of, text_of
-from tests.support.docs.shell import CLIPPED_ID, ID, PATIENCE, Shell, compared, environment, wait_until_said
+from tests.support.docs.shell import CLIPPED_ID, ID, TIMEOUT, Shell, compared, environment, wait_for_log
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -24,24 +21,24 @@ PAGE = text_of(ROOT / "docs/tutorial.md")
 BLOCKS = [(kind, text) for kind, text in re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)]
 INSTALLING = BLOCKS[0][1]
 PORT = "8000"
-DEEPER = [ROOT / f"docs/howto/{name}.md" for name in ("ask-the-user", "cancel-work", "retry-work")]
+GUIDES = [ROOT / f"docs/howto/{name}.md" for name in ("ask-the-user", "cancel-work", "retry-work")]
 TYPED = re.compile(r"^(.*\): )(.+)$")
 
 
 @pytest.fixture(autouse=True)
 def nothing_blocks_the_event_loop() -> None:
-    """Not here: a snippet is a whole program."""
+    """Disable the check: a snippet is a program."""
 
 
 class Reader:
-    """Somebody who types what the page says, with the ids and the port that are theirs."""
+    """A reader who types the commands of the page, and whose task ids and port differ from it."""
 
     def __init__(self, shell: Shell, home: Path) -> None:
         self.shell = shell
         self.home = home
         self.folder = home / "reports"
         self.ids: dict[str, str] = {}
-        """Theirs, by those on the page."""
+        """The reader's ids, by the ids on the page."""
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = str(free.getsockname()[1])
 
@@ -53,7 +50,7 @@ class Reader:
     def type(self, block: str, output: Sequence[str]) -> None:
         lines = block.splitlines()
         at_end = any(TYPED.match(line) for line in output)
-        printed = [one for line in lines[: len(lines) - at_end] for one in self._run(line, output)]
+        printed = [out for line in lines[: len(lines) - at_end] for out in self._run(line, output)]
         if at_end:
             self._talk(lines[-1], output)
         else:
@@ -63,14 +60,14 @@ class Reader:
         line = CLIPPED_ID.sub(self._own, line.replace(f":{PORT}", f":{self.port}"))
         if "serve" in line and "server.log" in line:
             (self.folder / "server.log").unlink(missing_ok=True)
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         printed = self.shell.run(line)
-        # What it looks at may be a moment late. The page's reader was not that quick.
+        # The listed tasks may not be there yet: a human types more slowly.
         while "tasks ls" in line and set(compared(printed)[0]) - set(compared(output)[0]):
             assert time.monotonic() < deadline, printed
             printed = self.shell.run(line)
         if "serve" in line and "server.log" in line:
-            wait_until_said(f"'reports' is served at http://127.0.0.1:{self.port}/mcp", self.folder / "server.log")
+            wait_for_log(f"'reports' is served at http://127.0.0.1:{self.port}/mcp", self.folder / "server.log")
         return printed
 
     def _own(self, clipped: re.Match[str]) -> str:
@@ -79,8 +76,8 @@ class Reader:
 
     def _compare(self, output: Sequence[str], printed: list[str]) -> None:
         shown, progress = compared(output)
-        said, happened = compared(printed)
-        assert said == shown
+        compared_lines, happened = compared(printed)
+        assert compared_lines == shown
         assert progress <= happened
         pairs = zip(ID.findall("\n".join(output)), ID.findall("\n".join(printed)), strict=True)
         for here, own in pairs:
@@ -98,7 +95,7 @@ class Reader:
             assert screen.end() == 0
 
 
-def test_what_is_installed_has_the_program() -> None:
+def test_the_documented_extra_installs_the_program() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert INSTALLING.splitlines()[-1] == "pip install '.[cli]'"
     assert "cli" in project["optional-dependencies"]
@@ -107,7 +104,7 @@ def test_what_is_installed_has_the_program() -> None:
 
 
 @pytest.mark.long
-def test_the_commands_of_the_page_print_what_is_on_the_page(tmp_path: Path) -> None:
+def test_the_commands_of_the_tutorial_print_the_documented_output(tmp_path: Path) -> None:
     with Shell(tmp_path) as shell:
         reader = Reader(shell, tmp_path)
         for number, (kind, text) in enumerate(BLOCKS):
@@ -118,14 +115,14 @@ def test_the_commands_of_the_page_print_what_is_on_the_page(tmp_path: Path) -> N
                 reader.type(text, follows[1].splitlines() if follows[0] == "text" else [])
 
 
-def test_everything_on_the_page_is_typed_or_compared() -> None:
+def test_every_block_of_the_tutorial_is_typed_or_compared() -> None:
     assert {kind for kind, _ in BLOCKS} == {"python", "sh", "text"}
     for (before, _), (kind, text) in pairwise(BLOCKS):
         assert kind != "text" or before == "sh", f"nothing prints {text!r}"
 
 
-@pytest.mark.parametrize("page", DEEPER, ids=name_of)
-def test_what_a_page_that_goes_deeper_prints_is_on_it(
+@pytest.mark.parametrize("page", GUIDES, ids=name_of)
+def test_the_snippets_of_a_guide_print_the_documented_output(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

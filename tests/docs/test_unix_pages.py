@@ -1,4 +1,4 @@
-"""What the docs say of Unix sockets is so: the program they show, alone and beside HTTP, and how it is called."""
+"""The Unix socket examples of the docs work: alone, together with HTTP, and called with socat."""
 
 import asyncio
 import os
@@ -45,16 +45,16 @@ async def main():
 
 asyncio.run(main())
 """
-"""What of it the page needs. The real one is not on every machine."""
+"""A fake with the features that the page uses, since not every machine has socat."""
 
 
 @pytest.fixture(autouse=True)
 def nothing_blocks_the_event_loop() -> None:
-    """Not here: the programs import modules and read files before anything waits for them."""
+    """Disable the check: the programs import modules and read files."""
 
 
 @pytest.fixture(autouse=True)
-def somewhere_empty(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def empty_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="rc-") as folder:
         monkeypatch.chdir(folder)
         socat = Path(folder, "socat")
@@ -78,12 +78,12 @@ async def until_up(path: str = "reports.sock") -> None:
 
 
 def command() -> list[str]:
-    """How the page connects."""
+    """Return the command with which the page connects."""
     (line,) = re.findall(r"^socat .*$", PAGE, re.MULTILINE)
     return line.split()
 
 
-async def test_the_program_serves_until_it_is_told_to_stop() -> None:
+async def test_the_program_serves_until_a_signal() -> None:
     program = await asyncio.create_subprocess_exec(sys.executable, PROGRAM)
     try:
         await until_up()
@@ -100,7 +100,7 @@ async def test_the_program_serves_until_it_is_told_to_stop() -> None:
             await program.wait()
 
 
-async def test_a_line_that_is_pasted_is_answered() -> None:
+async def test_the_request_on_the_page_is_answered() -> None:
     (line,) = re.findall(r"^\{\"jsonrpc\".*$", PAGE, re.MULTILINE)
     program = await asyncio.create_subprocess_exec(sys.executable, PROGRAM)
     try:
@@ -120,7 +120,7 @@ async def test_a_line_that_is_pasted_is_answered() -> None:
         await program.wait()
 
 
-async def test_the_application_serves_both_and_stops_both_when_it_is_told_to_stop() -> None:
+async def test_the_application_serves_both_transports_and_stops_both_at_a_signal() -> None:
     app = runpy.run_path(str(PROGRAM))["app"]
     bound = uvicorn.Config(app, log_level="warning", port=0, lifespan="on").bind_socket()
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="on"))

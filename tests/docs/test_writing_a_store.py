@@ -1,4 +1,4 @@
-"""The toy store of docs/stores/writing-a-store.md: it keeps the whole contract, and it stays small."""
+"""The toy store of docs/stores/writing-a-store.md passes the whole contract, and stays small."""
 
 import re
 from collections import defaultdict
@@ -42,11 +42,11 @@ class ToyMachine(StoreMachine):
 TestToyAgreesWithTheModel = ToyMachine.TestCase
 
 
-def test_a_transaction_of_the_toy_has_the_database_for_itself() -> None:
+def test_transactions_of_the_toy_database_are_exclusive() -> None:
     database = ToyDatabase()
     with database.transaction():
-        assert not database.one_at_a_time.acquire(blocking=False)
-    assert database.one_at_a_time.acquire(blocking=False)
+        assert not database.lock.acquire(blocking=False)
+    assert database.lock.acquire(blocking=False)
 
 
 class CrashingDatabase(ToyDatabase):
@@ -63,7 +63,7 @@ class CrashingDatabase(ToyDatabase):
 
 
 @pytest.mark.anyio
-async def test_the_toy_is_whole_after_a_crash_at_any_point() -> None:
+async def test_the_toy_store_is_consistent_after_a_crash_at_any_point() -> None:
     left: list[ToyDatabase] = []
 
     async def make_store(plan: CrashPlan) -> Store:
@@ -73,10 +73,10 @@ async def test_the_toy_is_whole_after_a_crash_at_any_point() -> None:
         return store
 
     async def scenario(store: Store) -> None:
-        scene = StoreHarness(store, FakeClock())
-        task = await scene.create_running()
-        await scene.apply(task, Note(1, steps=(scene.step("load"),)))
-        await scene.apply(task, Complete(1, encode("done")))
+        harness = StoreHarness(store, FakeClock())
+        task = await harness.create_running()
+        await harness.apply(task, Note(1, steps=(harness.step("load"),)))
+        await harness.apply(task, Complete(1, encode("done")))
 
     async def check() -> None:
         store = ToyStore(left[-1])
@@ -103,7 +103,7 @@ def test_every_piece_of_code_on_the_page_is_in_a_file_that_is_tested() -> None:
         assert "".join(line.strip() for line in piece.splitlines()) in code, piece
 
 
-def test_the_toy_is_as_small_as_the_page_says_and_under_150_lines() -> None:
+def test_the_toy_store_has_the_documented_number_of_lines() -> None:
     lines = len(TOY.read_text(encoding="utf-8").splitlines())
     assert lines < 150
     assert f"in {lines} lines" in (ROOT / "docs/stores/writing-a-store.md").read_text(encoding="utf-8")

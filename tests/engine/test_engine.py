@@ -1,4 +1,4 @@
-"""An engine: it starts and stops in good order, takes tasks or says why not, and leaves nothing behind."""
+"""An engine starts and stops gracefully, rejects invalid submits, and leaves nothing behind."""
 
 import asyncio
 import contextvars
@@ -27,7 +27,7 @@ from raincheck.errors import (
     ToolError,
     UnknownTool,
 )
-from tests.support.engine.harness import QUICK, Bench
+from tests.support.engine.harness import QUICK, EngineHarness
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -36,33 +36,35 @@ ALICE, BOB = (Owner.token("https://example.com", name) for name in ("alice", "bo
 who: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody")
 
 
-async def test_what_an_engine_hands_back_goes_on_in_another_at_once_and_counts_as_no_failure(bench: Bench) -> None:
+async def test_a_released_task_resumes_in_another_engine_at_once_and_has_no_failure(
+    harness: EngineHarness,
+) -> None:
     began = asyncio.Semaphore(0)
 
-    @bench.toolbox.tool(retry=RetryPolicy(attempts=1))
+    @harness.toolbox.tool(retry=RetryPolicy(attempts=1))
     async def hang(task: TaskContext) -> int:
         began.release()
         if task.attempt == 1:
             await asyncio.Event().wait()
         return task.attempt
 
-    async with bench.working(Settings(grace=0, lease=600)) as engine:
+    async with harness.running(Settings(grace=0, lease=600)) as engine:
         task = await engine.submit("hang")
         await began.acquire()
-    async with bench.working(Settings(lease=600)) as engine:
+    async with harness.running(Settings(lease=600)) as engine:
         assert (await asyncio.wait_for(engine.wait(task.id), 20)).outcome == b"2"
-    assert await bench.events(task.id) == ["create", "claim", "release", "claim", "complete"]
+    assert await harness.events(task.id) == ["create", "claim", "release", "claim", "complete"]
 
 
-async def test_a_task_that_must_not_run_twice_is_not_handed_back_but_fails(bench: Bench) -> None:
+async def test_a_task_that_must_not_run_twice_fails_instead_of_being_released(harness: EngineHarness) -> None:
     began = asyncio.Event()
 
-    @bench.toolbox.tool(retry=RetryPolicy(on_interrupt=OnInterrupt.FAIL))
+    @harness.toolbox.tool(retry=RetryPolicy(on_interrupt=OnInterrupt.FAIL))
     async def pay() -> None:
         began.set()
         await asyncio.Event().wait()
 
-    async with bench.working(Settings(grace=0)) as engine:
+    async with harness.running(Settings(grace=0)) as engine:
         task = await engine.submit("pay")
         await began.wait()
     ended = (await engine.view(task.id)).task
@@ -70,11 +72,11 @@ async def test_a_task_that_must_not_run_twice_is_not_handed_back_but_fails(bench
     assert "must not be run twice" in (ended.status_message or "")
 
 
-async def test_a_thread_is_handed_back_too(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_task_in_a_thread_is_released_too(harness: EngineHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "UNWIND_TIMEOUT", 0.2)
     began, may_end, ended = threading.Event(), threading.Event(), threading.Event()
 
-    @bench.toolbox.tool(grace=0.05)
+    @harness.toolbox.tool(grace=0.05)
     def hang(task: SyncTaskContext) -> None:
         began.set()
         may_end.wait(20)
@@ -83,7 +85,7 @@ async def test_a_thread_is_handed_back_too(bench: Bench, monkeypatch: pytest.Mon
         finally:
             ended.set()
 
-    async with bench.working(Settings(grace=0)) as engine:
+    async with harness.running(Settings(grace=0)) as engine:
         task = await engine.submit("hang")
         assert await asyncio.to_thread(began.wait, 10)
     handed_back = (await engine.view(task.id)).task
@@ -93,17 +95,17 @@ async def test_a_thread_is_handed_back_too(bench: Bench, monkeypatch: pytest.Mon
     assert (await engine.view(task.id)).task == handed_back
 
 
-async def test_a_body_that_ends_within_the_grace_is_not_cut_off(bench: Bench) -> None:
+async def test_a_body_that_ends_within_the_grace_period_is_not_interrupted(harness: EngineHarness) -> None:
     began, may_end = asyncio.Event(), asyncio.Event()
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def almost_done(task: TaskContext) -> int:
         began.set()
         await may_end.wait()
         await task.step("last", lambda: None)
         return task.attempt
 
-    async with bench.working(Settings(grace=20)) as engine:
+    async with harness.running(Settings(grace=20)) as engine:
         task = await engine.submit("almost_done")
         await began.wait()
         stopping = asyncio.create_task(engine.stop())
@@ -112,18 +114,18 @@ async def test_a_body_that_ends_within_the_grace_is_not_cut_off(bench: Bench) ->
         may_end.set()
         await stopping
     assert (await engine.view(task.id)).outcome == b"1"
-    assert (await engine.view(late.id)).task.phase is Phase.QUEUED, "it takes nothing new"
+    assert (await engine.view(late.id)).task.phase is Phase.QUEUED, "it starts nothing new"
 
 
-async def test_hurrying_cuts_the_grace_short(bench: Bench) -> None:
+async def test_the_grace_period_can_be_skipped(harness: EngineHarness) -> None:
     began = asyncio.Event()
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def hang() -> None:
         began.set()
         await asyncio.Event().wait()
 
-    engine = Engine(bench.store, bench.toolbox, settings=Settings(grace=600))
+    engine = Engine(harness.store, harness.toolbox, settings=Settings(grace=600))
     engine.skip_grace()
     engine.start()
     task = await engine.submit("hang")
@@ -136,28 +138,30 @@ async def test_hurrying_cuts_the_grace_short(bench: Bench) -> None:
     assert (await engine.view(task.id)).task.phase is Phase.QUEUED
 
 
-async def test_an_engine_is_started_once_and_may_be_stopped_as_often_as_one_likes(bench: Bench) -> None:
-    @bench.toolbox.tool
+async def test_an_engine_is_started_once_and_can_be_stopped_repeatedly(harness: EngineHarness) -> None:
+    @harness.toolbox.tool
     async def quick() -> str:
         return "done"
 
-    engine = bench.engine = Engine(bench.store, bench.toolbox, settings=QUICK)
+    engine = harness.engine = Engine(harness.store, harness.toolbox, settings=QUICK)
     await engine.stop()
     engine.start()
-    with pytest.raises(ConfigurationError, match="this engine runs already"):
+    with pytest.raises(ConfigurationError, match="this engine is already running"):
         engine.start()
     await engine.stop()
     await engine.stop()
     async with engine:
-        assert await bench.result_of("quick") == "done"
+        assert await harness.result_of("quick") == "done"
 
 
-async def test_an_engine_that_is_started_again_while_others_still_wait_for_its_stop_runs(bench: Bench) -> None:
-    @bench.toolbox.tool
+async def test_an_engine_can_be_started_again_while_other_callers_wait_for_its_stop(
+    harness: EngineHarness,
+) -> None:
+    @harness.toolbox.tool
     async def quick() -> str:
         return "done"
 
-    engine = bench.engine = Engine(bench.store, bench.toolbox, settings=QUICK)
+    engine = harness.engine = Engine(harness.store, harness.toolbox, settings=QUICK)
     engine.start()
 
     async def stop_and_start() -> None:
@@ -165,21 +169,21 @@ async def test_an_engine_that_is_started_again_while_others_still_wait_for_its_s
         engine.start()
 
     await asyncio.gather(stop_and_start(), engine.stop())
-    assert await asyncio.wait_for(bench.result_of("quick"), 20) == "done"
+    assert await asyncio.wait_for(harness.result_of("quick"), 20) == "done"
     await engine.stop()
     assert not left_behind()
 
 
-async def test_a_stop_whose_caller_is_cancelled_goes_on(bench: Bench) -> None:
+async def test_a_stop_whose_caller_is_cancelled_continues(harness: EngineHarness) -> None:
     began, may_end = asyncio.Event(), asyncio.Event()
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def almost_done() -> str:
         began.set()
         await may_end.wait()
         return "done"
 
-    engine = Engine(bench.store, bench.toolbox, settings=Settings(grace=20))
+    engine = Engine(harness.store, harness.toolbox, settings=Settings(grace=20))
     engine.start()
     task = await engine.submit("almost_done")
     await began.wait()
@@ -195,7 +199,7 @@ async def test_a_stop_whose_caller_is_cancelled_goes_on(bench: Bench) -> None:
 
 
 def left_behind() -> set[str]:
-    """Names of threads and jobs that are ours and still run."""
+    """Return the names of raincheck's threads and asyncio tasks that are still running."""
     threads = {one.name for one in threading.enumerate() if one.name.startswith("raincheck")}
     # The store's own threads live until the store is closed.
     threads -= {"raincheck-read", "raincheck-write"}
@@ -203,52 +207,52 @@ def left_behind() -> set[str]:
     return threads | {job for job in jobs if job.startswith(("raincheck", "attempt on", "body of"))}
 
 
-async def test_nothing_of_an_engine_is_left_when_it_has_stopped(bench: Bench) -> None:
+async def test_a_stopped_engine_leaves_no_threads_or_asyncio_tasks(harness: EngineHarness) -> None:
     before = {job for job in asyncio.all_tasks() if not job.done()}
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def quick(task: TaskContext) -> None:
         await task.progress(1)
         await task.step("one", lambda: 1)
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     def plain(task: SyncTaskContext) -> None:
         task.progress(1)
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def ask(task: TaskContext) -> None:
         await task.status("asking")
         await task.elicit("now?", {"type": "object"})
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def hang() -> None:
         await asyncio.Event().wait()
 
-    async with bench.working(Settings(grace=0, park_after=0.05)) as engine:
+    async with harness.running(Settings(grace=0, park_after=0.05)) as engine:
         ended = [await engine.submit(tool) for tool in ("quick", "plain")]
         asking, hanging = await engine.submit("ask"), await engine.submit("hang")
         for task in ended:
             await engine.wait(task.id)
-        await bench.reach(asking.id, Phase.PARKED)
-        await bench.reach(hanging.id, Phase.RUNNING)
+        await harness.reach(asking.id, Phase.PARKED)
+        await harness.reach(hanging.id, Phase.RUNNING)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(engine.wait(asking.id), 0.01)
     for _ in range(10):
         await asyncio.sleep(0)
     assert not left_behind()
-    # What watches a file for its feeds goes on until the store is closed.
+    # The file watcher of the store runs until the store is closed.
     left = {job for job in asyncio.all_tasks() - before if "stores/sqlite" not in repr(job)}
     assert not left
     assert not vars(vars(engine)["_waiters"])["_waiters"]
 
 
-async def test_a_task_that_can_not_be_had_is_refused_and_nothing_is_created(bench: Bench) -> None:
-    @bench.toolbox.tool
+async def test_an_invalid_submit_is_rejected_and_creates_nothing(harness: EngineHarness) -> None:
+    @harness.toolbox.tool
     async def report(year: int) -> int:
         return year
 
-    async with bench.working(Settings(limits=Limits(arguments=100, caller=100))) as engine:
-        with pytest.raises(UnknownTool, match="there is no tool 'nobody': there is report"):
+    async with harness.running(Settings(limits=Limits(arguments=100, caller=100))) as engine:
+        with pytest.raises(UnknownTool, match="there is no tool 'nobody': the tools are report"):
             await engine.submit("nobody")
         with pytest.raises(InvalidValue, match="missing a required argument: 'year'"):
             await engine.submit("report")
@@ -262,20 +266,20 @@ async def test_a_task_that_can_not_be_had_is_refused_and_nothing_is_created(benc
             await engine.submit("report", {"year": 1}, caller="x" * 100)
         with pytest.raises(NotJson, match="the caller's identity can't be written as JSON"):
             await engine.submit("report", {"year": 1}, caller={1})  # type: ignore[arg-type] # that is the point
-        assert await bench.store.prune(now=(await engine.submit("report", {"year": 1})).created_at, limit=10) == ()
+        assert await harness.store.prune(now=(await engine.submit("report", {"year": 1})).created_at, limit=10) == ()
     with pytest.raises(InvalidValue, match="a namespace must not be empty"):
-        Engine(bench.store, bench.toolbox, namespace="")
+        Engine(harness.store, harness.toolbox, namespace="")
 
 
-async def test_a_key_that_was_used_leads_to_the_same_task_and_only_for_the_same_request(bench: Bench) -> None:
+async def test_an_idempotency_key_returns_the_same_task_for_the_same_request_only(harness: EngineHarness) -> None:
     runs: list[int] = []
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def report(year: int) -> int:
         runs.append(year)
         return year
 
-    async with bench.working() as engine:
+    async with harness.running() as engine:
         racing = (engine.submit("report", {"year": 2026}, idempotency_key="once") for _ in range(5))
         tasks = await asyncio.gather(*racing)
         assert len({task.id for task in tasks}) == 1
@@ -289,12 +293,12 @@ async def test_a_key_that_was_used_leads_to_the_same_task_and_only_for_the_same_
     assert runs == [2026, 2027]
 
 
-async def test_an_owner_has_no_more_tasks_than_their_quota_and_others_have_theirs(bench: Bench) -> None:
-    @bench.toolbox.tool
+async def test_each_owner_has_a_separate_quota(harness: EngineHarness) -> None:
+    @harness.toolbox.tool
     async def hang() -> None:
         await asyncio.Event().wait()
 
-    async with bench.working(Settings(quota=Quota(live=2), grace=0)) as engine:
+    async with harness.running(Settings(quota=Quota(live=2), grace=0)) as engine:
         tasks = [await engine.submit("hang", owner=ALICE) for _ in range(2)]
         with pytest.raises(QuotaExceeded, match="too many live tasks"):
             await engine.submit("hang", owner=ALICE)
@@ -303,13 +307,13 @@ async def test_an_owner_has_no_more_tasks_than_their_quota_and_others_have_their
         await engine.submit("hang", owner=ALICE)
 
 
-async def test_owners_can_neither_see_nor_touch_each_others_tasks(bench: Bench) -> None:
-    @bench.toolbox.tool
+async def test_owners_can_neither_see_nor_touch_each_others_tasks(harness: EngineHarness) -> None:
+    @harness.toolbox.tool
     async def ask(task: TaskContext) -> str:
         await task.elicit("now?", {"type": "object"})
         return task.owner.names[1]
 
-    async with bench.working() as engine:
+    async with harness.running() as engine:
         task = await engine.submit("ask", owner=ALICE)
         await engine.wait(task.id, owner=ALICE, until=lambda task: task.phase is Phase.PARKED)
         before = await engine.view(task.id, owner=ALICE)
@@ -334,35 +338,37 @@ async def test_owners_can_neither_see_nor_touch_each_others_tasks(bench: Bench) 
         assert await engine.result(task.id, owner=ALICE) == "alice"
 
 
-async def test_a_result_is_what_the_body_returned_or_an_error_that_says_why_there_is_none(bench: Bench) -> None:
-    @bench.toolbox.tool
+async def test_a_result_is_returned_or_an_error_says_why_there_is_none(
+    harness: EngineHarness,
+) -> None:
+    @harness.toolbox.tool
     async def answer(how: str) -> str:
         if how == "reports":
             raise ToolError("not today")
         return how
 
-    async with bench.working() as engine:
+    async with harness.running() as engine:
         assert await engine.result((await engine.submit("answer", {"how": "well"})).id) == "well"
         with pytest.raises(TaskFailed, match="reported an error: not today"):
             await engine.result((await engine.submit("answer", {"how": "reports"})).id)
 
 
-async def test_one_attempt_does_not_see_what_another_put_into_context_variables(bench: Bench) -> None:
-    @bench.toolbox.tool
+async def test_attempts_do_not_share_context_variables(harness: EngineHarness) -> None:
+    @harness.toolbox.tool
     async def in_the_loop(name: str, task: TaskContext) -> list[object]:
         before = who.get()
         who.set(name)
         await asyncio.sleep(0.01)
         return [before, who.get(), await task.step("who", who.get)]
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     def in_a_thread(name: str, task: SyncTaskContext) -> list[object]:
         before = who.get()
         who.set(name)
         return [before, who.get(), task.step("who", who.get)]
 
     token = who.set("the engine's maker")
-    async with bench.working(Settings(concurrency=2)) as engine:
+    async with harness.running(Settings(concurrency=2)) as engine:
         who.reset(token)
         for tool in ("in_the_loop", "in_a_thread"):
             who.set("some caller")
@@ -371,28 +377,30 @@ async def test_one_attempt_does_not_see_what_another_put_into_context_variables(
                 assert await engine.result(task.id) == ["the engine's maker", name, name]
 
 
-async def test_what_the_server_wrote_down_of_the_call_reaches_every_attempt_and_every_child(bench: Bench) -> None:
-    @bench.toolbox.tool
+async def test_the_recorded_caller_reaches_every_attempt_and_every_child(
+    harness: EngineHarness,
+) -> None:
+    @harness.toolbox.tool
     async def child(task: TaskContext) -> object:
         return task.caller
 
-    @bench.toolbox.tool(retry=RetryPolicy(first_wait=timedelta(0), jitter=0))
+    @harness.toolbox.tool(retry=RetryPolicy(first_wait=timedelta(0), jitter=0))
     async def parent(task: TaskContext) -> list[object]:
         one = await task.spawn("child")
         if task.attempt == 1:
             raise ConnectionError
         return [task.caller, await one.result(), task.is_task]
 
-    async with bench.working() as engine:
+    async with harness.running() as engine:
         task = await engine.submit("parent", caller={"subject": "alice"})
         assert await engine.result(task.id) == [{"subject": "alice"}, {"subject": "alice"}, True]
 
 
-async def test_a_caller_who_asks_for_a_ttl_gets_it_within_bounds(bench: Bench) -> None:
-    @bench.toolbox.tool(timeout=60, retention=Retention(keep=timedelta(seconds=10)))
+async def test_a_requested_ttl_is_granted_within_limits(harness: EngineHarness) -> None:
+    @harness.toolbox.tool(timeout=60, retention=Retention(keep=timedelta(seconds=10)))
     async def quick() -> None: ...
 
-    async with bench.working(works=False) as engine:
+    async with harness.running(works=False) as engine:
         assert (await engine.submit("quick")).ttl == timedelta(seconds=70)
         assert (await engine.submit("quick", ttl=timedelta(hours=1))).ttl == timedelta(hours=1)
         assert (await engine.submit("quick", ttl=timedelta(seconds=-1))).ttl == timedelta(seconds=70)

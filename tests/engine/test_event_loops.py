@@ -1,4 +1,4 @@
-"""Event loops."""
+"""An engine runs on other event loops, too."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Following what runs in the same process: its end is told and not read, and is what everybody else reads."""
+"""Followers of a task that runs in the same process get its end without a read, as it is stored."""
 
 import asyncio
 import gc
@@ -20,87 +20,91 @@ from raincheck.engine.follow import FollowTimer
 from raincheck.errors import TaskNotFound, ToolError
 from raincheck.stores.base import Store
 from raincheck.stores.change_feed import ANY_TASK
-from tests.support.engine.harness import QUICK, Bench
-from tests.support.engine.hinting_store import TellsBeforehand
-from tests.support.engine.observed_store import Watched, a_clock
+from tests.support.engine.harness import QUICK, EngineHarness
+from tests.support.engine.hinting_store import BeforeHintStore
+from tests.support.engine.observed_store import ObservedStore, make_clock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
 ALICE, BOB = (Owner.token("https://example.com", name) for name in ("alice", "bob"))
 SELDOM = replace(QUICK, poll_interval=1_000.0, lease=3_600.0)
-"""It looks at nothing that nobody told of."""
+"""Polls rarely, so that changes are only seen by notifications."""
 
 
 @pytest.fixture
-def watched(bench: Bench) -> Watched:
-    watched = Watched(bench.store)
-    bench.store = watched.as_store
-    return watched
+def observed(harness: EngineHarness) -> ObservedStore:
+    observed = ObservedStore(harness.store)
+    harness.store = observed.as_store
+    return observed
 
 
-def add_gated(bench: Bench) -> asyncio.Event:
-    """A tool that ends as it is told, when its gate is open."""
+def add_gated(harness: EngineHarness) -> asyncio.Event:
+    """Add a tool that ends in a given way when its gate is open."""
     gate = asyncio.Event()
 
-    @bench.toolbox.tool(retry=RetryPolicy(attempts=1))
-    async def gated(how: str, task: TaskContext) -> dict[str, str]:
+    @harness.toolbox.tool(retry=RetryPolicy(attempts=1))
+    async def gated(ending: str, task: TaskContext) -> dict[str, str]:
         await gate.wait()
-        if how == "asks":
+        if ending == "asks":
             await task.elicit("How?", {"type": "object"})
-        if how == "reports":
+        if ending == "reports":
             raise ToolError("not today")
-        if how == "raises":
+        if ending == "raises":
             raise ConnectionError
-        return {"how": how}
+        return {"ending": ending}
 
     return gate
 
 
-async def all_of(engine: Engine, task_id: str, owner: Owner = ALICE) -> list[View]:
+async def follow_to_end(engine: Engine, task_id: str, owner: Owner = ALICE) -> list[View]:
     return [view async for view in engine.follow(task_id, owner=owner)]
 
 
-@pytest.mark.parametrize("how", ["returns", "reports", "raises"])
-async def test_the_end_that_is_told_is_the_one_that_is_kept(bench: Bench, watched: Watched, how: str) -> None:
-    gate = add_gated(bench)
-    async with bench.working(SELDOM) as engine:
-        tasks = [await engine.submit("gated", {"how": how}, owner=ALICE) for _ in range(5)]
-        following = [asyncio.create_task(all_of(engine, task.id)) for task in tasks]
-        await watched.asked("view")
+@pytest.mark.parametrize("ending", ["returns", "reports", "raises"])
+async def test_the_reported_end_is_the_stored_one(harness: EngineHarness, observed: ObservedStore, ending: str) -> None:
+    gate = add_gated(harness)
+    async with harness.running(SELDOM) as engine:
+        tasks = [await engine.submit("gated", {"ending": ending}, owner=ALICE) for _ in range(5)]
+        following = [asyncio.create_task(follow_to_end(engine, task.id)) for task in tasks]
+        await observed.wait_called("view")
         gate.set()
-        told = [views[-1] for views in await asyncio.gather(*following)]
-        if not bench.store.capabilities.shared:
-            # Otherwise there may be hints about other processes, which make everybody look again.
-            assert watched.calls["view"] == 5, "each was read when it was first looked at"
-        assert told == [await bench.store.view(task.id, Scope.everything(), now=task.created_at) for task in tasks]
-        assert all(view.task.is_terminal for view in told)
+        reported = [views[-1] for views in await asyncio.gather(*following)]
+        if not harness.store.capabilities.shared:
+            # A shared store may give hints about other processes, which cause more reads.
+            assert observed.calls["view"] == 5, "each task is read once"
+        assert reported == [
+            await harness.store.view(task.id, Scope.everything(), now=task.created_at) for task in tasks
+        ]
+        assert all(view.task.is_terminal for view in reported)
 
 
-async def test_nobody_is_told_of_somebody_elses_task(bench: Bench, watched: Watched) -> None:
-    gate = add_gated(bench)
+async def test_followers_are_not_notified_of_another_owners_task(
+    harness: EngineHarness, observed: ObservedStore
+) -> None:
+    gate = add_gated(harness)
     gate.set()
-    async with bench.working(SELDOM) as engine:
-        may_read = watched.hold_up("view")
-        task = await engine.submit("gated", {"how": "returns"}, owner=ALICE)
-        theirs = [asyncio.create_task(all_of(engine, task.id, owner)) for owner in (BOB, Owner.local())]
-        # In which order is not known. That it is the first of so many is unlikely, and then nothing is at stake.
+    async with harness.running(SELDOM) as engine:
+        may_read = observed.block("view")
+        task = await engine.submit("gated", {"ending": "returns"}, owner=ALICE)
+        other_owners = [asyncio.create_task(follow_to_end(engine, task.id, owner)) for owner in (BOB, Owner.local())]
+        # The order of reads is random. If the task is read first, which is unlikely, the test proves nothing.
         follow_all = engine.follow_all([task.id, *(f"unknown-{number}" for number in range(50))], owner=BOB)
-        theirs_of_many = asyncio.ensure_future(anext(follow_all, None))
-        # It ends while they are still about to read it.
-        await watched.done("commit")
+        other_owner_of_many = asyncio.ensure_future(anext(follow_all, None))
+        # The task ends while the followers are still about to read it.
+        await observed.wait_done("commit")
         may_read.set()
-        for following in theirs:
+        for following in other_owners:
             with pytest.raises(TaskNotFound):
                 await following
-        assert await theirs_of_many is None
+        assert await other_owner_of_many is None
         with pytest.raises(TaskNotFound):
             await anext(engine.follow(task.id, owner=BOB, last_seen=task))
 
 
-async def test_whoever_knows_of_somebody_elses_task_is_told_at_once_that_there_is_none(bench: Bench) -> None:
-    gate = add_gated(bench)
-    async with bench.working(SELDOM) as engine:
-        task = await engine.submit("gated", {"how": "returns"}, owner=ALICE)
+async def test_following_another_owners_task_raises_not_found_at_once(harness: EngineHarness) -> None:
+    gate = add_gated(harness)
+    async with harness.running(SELDOM) as engine:
+        task = await engine.submit("gated", {"ending": "returns"}, owner=ALICE)
         async with asyncio.timeout(5):
             with pytest.raises(TaskNotFound):
                 await anext(engine.follow(task.id, owner=BOB, last_seen=task))
@@ -108,33 +112,35 @@ async def test_whoever_knows_of_somebody_elses_task_is_told_at_once_that_there_i
 
 
 @asynccontextmanager
-async def working_undisturbed(bench: Bench) -> AsyncGenerator[Engine]:
-    """An engine that is told only of what happens to tasks."""
-    with bench.store.listen() as feed:
-        async with bench.working(SELDOM) as engine:
-            if bench.store.capabilities.shared:
-                # When it first looks, such a store says that anything may have changed, and everything is read.
+async def running_without_other_hints(harness: EngineHarness) -> AsyncGenerator[Engine]:
+    """Run an engine that receives only hints about tasks."""
+    with harness.store.listen() as feed:
+        async with harness.running(SELDOM) as engine:
+            if harness.store.capabilities.shared:
+                # The first hint of such a store says that any task may have changed, which causes reads.
                 assert await anext(feed) == ANY_TASK
             yield engine
 
 
-async def test_whoever_has_just_submitted_it_need_not_read_it(bench: Bench, watched: Watched) -> None:
-    gate = add_gated(bench)
-    async with working_undisturbed(bench) as engine:
-        task = await engine.submit("gated", {"how": "returns"})
+async def test_a_follower_that_passes_the_submitted_task_does_not_read_it(
+    harness: EngineHarness, observed: ObservedStore
+) -> None:
+    gate = add_gated(harness)
+    async with running_without_other_hints(harness) as engine:
+        task = await engine.submit("gated", {"ending": "returns"})
         views = engine.follow(task.id, last_seen=task)
         first = asyncio.ensure_future(anext(views))
         await asyncio.sleep(0)
         gate.set()
         assert (await first).task.phase is Phase.COMPLETED
         assert [view async for view in views] == []
-        assert watched.calls["view"] == 0
+        assert observed.calls["view"] == 0
 
 
-async def test_what_has_happened_since_it_was_known_is_told(bench: Bench) -> None:
-    gate = add_gated(bench)
-    async with bench.working(SELDOM) as engine:
-        task = await engine.submit("gated", {"how": "asks"})
+async def test_changes_since_the_last_seen_task_are_reported(harness: EngineHarness) -> None:
+    gate = add_gated(harness)
+    async with harness.running(SELDOM) as engine:
+        task = await engine.submit("gated", {"ending": "asks"})
         gate.set()
         await engine.wait(task.id, until=lambda task: task.open_inputs == 1)
         async with aclosing(engine.follow(task.id, last_seen=task)) as views:
@@ -145,86 +151,86 @@ async def test_what_has_happened_since_it_was_known_is_told(bench: Bench) -> Non
         assert [view async for view in engine.follow(task.id, last_seen=end.task)] == [end]
 
 
-async def test_what_an_attempt_did_since_it_was_known_is_told_while_it_goes_on(bench: Bench) -> None:
-    gate = add_gated(bench)
+async def test_changes_of_a_running_attempt_since_the_last_seen_task_are_reported(harness: EngineHarness) -> None:
+    gate = add_gated(harness)
     gate.set()
-    async with bench.working(replace(SELDOM, park_after=3_600.0)) as engine, asyncio.timeout(10):
-        task = await engine.submit("gated", {"how": "asks"})
+    async with harness.running(replace(SELDOM, park_after=3_600.0)) as engine, asyncio.timeout(10):
+        task = await engine.submit("gated", {"ending": "asks"})
         asked = await engine.wait(task.id, until=lambda task: task.open_inputs == 1)
-        assert asked.task.attempt is not None, "it waits in its place"
+        assert asked.task.attempt is not None, "it waits in its slot"
         async with aclosing(engine.follow(task.id, last_seen=task)) as views:
-            told = await anext(views)
-        # Not the whole task: its lease may have been prolonged in between.
-        assert (told.task.version, told.inputs) == (asked.task.version, asked.inputs)
+            reported = await anext(views)
+        # Not the whole task: its lease may have been extended meanwhile.
+        assert (reported.task.version, reported.inputs) == (asked.task.version, asked.inputs)
         await engine.cancel(task.id)
 
 
-async def test_one_that_runs_elsewhere_is_read_though_one_like_it_runs_here(bench: Bench) -> None:
-    gate = add_gated(bench)
-    async with bench.working(SELDOM) as engine, asyncio.timeout(10):
-        here = await engine.submit("gated", {"how": "returns"})
-        async with Engine(bench.store, bench.toolbox, settings=SELDOM) as elsewhere:
-            there = await elsewhere.submit("gated", {"how": "returns"})
+async def test_a_task_that_runs_elsewhere_is_read_although_a_similar_one_runs_here(harness: EngineHarness) -> None:
+    gate = add_gated(harness)
+    async with harness.running(SELDOM) as engine, asyncio.timeout(10):
+        here = await engine.submit("gated", {"ending": "returns"})
+        async with Engine(harness.store, harness.toolbox, settings=SELDOM) as elsewhere:
+            there = await elsewhere.submit("gated", {"ending": "returns"})
             assert (there.phase, there.version) == (here.phase, here.version)
             await elsewhere.cancel(there.id)
-            # So that the hint has come and gone before anybody follows.
+            # The hint arrives before the follower starts.
             await engine.wait(there.id)
             phases = [view.task.phase async for view in engine.follow(there.id, last_seen=there)]
             assert phases == [Phase.CANCELLED]
         gate.set()
 
 
-async def test_a_follower_who_begins_late_does_not_miss_the_end(bench: Bench) -> None:
+async def test_a_follower_that_starts_late_does_not_miss_the_end(harness: EngineHarness) -> None:
     """Between `follow` and its first step, the task may have ended."""
-    gate = add_gated(bench)
+    gate = add_gated(harness)
     gate.set()
-    async with bench.working(SELDOM) as engine:
-        task = await engine.submit("gated", {"how": "returns"})
+    async with harness.running(SELDOM) as engine:
+        task = await engine.submit("gated", {"ending": "returns"})
         views = engine.follow(task.id, last_seen=task)
         await engine.wait(task.id)
         assert [view.task.phase async for view in views] == [Phase.COMPLETED]
 
 
-async def test_an_end_is_seen_that_is_not_kept_at_all(bench: Bench) -> None:
-    @bench.toolbox.tool(retention=Retention(keep=timedelta(0)))
+async def test_the_end_of_a_task_without_retention_is_reported(harness: EngineHarness) -> None:
+    @harness.toolbox.tool(retention=Retention(keep=timedelta(0)))
     async def gone_at_once() -> str:
         return "seen"
 
-    async with bench.working(SELDOM) as engine:
+    async with harness.running(SELDOM) as engine:
         for _ in range(5):
             task = await engine.submit("gone_at_once")
             assert [view.outcome async for view in engine.follow(task.id, last_seen=task)] == [b'"seen"']
 
 
-async def test_an_end_is_seen_that_was_kept_when_the_task_was_known_and_is_not_kept_now(
-    bench: Bench, watched: Watched
+async def test_the_end_of_a_task_that_has_expired_since_it_was_last_seen_is_reported(
+    harness: EngineHarness, observed: ObservedStore
 ) -> None:
-    clock = a_clock()
+    clock = make_clock()
 
-    @bench.toolbox.tool(retention=Retention(keep=timedelta(seconds=60)))
+    @harness.toolbox.tool(retention=Retention(keep=timedelta(seconds=60)))
     async def gone_soon() -> str:
         return "seen"
 
-    async with bench.working(SELDOM, clock=clock) as engine:
+    async with harness.running(SELDOM, clock=clock) as engine:
         task = await engine.submit("gone_soon")
         await engine.wait(task.id)
-        watched.hold_up("prune")
+        observed.block("prune")
         clock.advance(120)
         with pytest.raises(TaskNotFound):
             await engine.view(task.id)
         assert [view.outcome async for view in engine.follow(task.id, last_seen=task)] == [b'"seen"']
-        watched.let_all_through()
+        observed.unblock_all()
 
 
-async def test_an_end_is_seen_though_something_of_the_attempt_goes_on(bench: Bench) -> None:
-    may_end, clock, began = threading.Event(), a_clock(), asyncio.Event()
+async def test_the_end_is_reported_while_code_of_the_attempt_is_still_running(harness: EngineHarness) -> None:
+    may_end, clock, began = threading.Event(), make_clock(), asyncio.Event()
 
-    @bench.toolbox.tool(attempt_timeout=60, grace=0.05, retry=RetryPolicy(attempts=1))
+    @harness.toolbox.tool(attempt_timeout=60, grace=0.05, retry=RetryPolicy(attempts=1))
     async def stubborn(task: TaskContext) -> None:
         began.set()
         await task.step("wait", may_end.wait)
 
-    async with bench.working(SELDOM, clock=clock) as engine:
+    async with harness.running(SELDOM, clock=clock) as engine:
         try:
             task = await engine.submit("stubborn")
             async with asyncio.timeout(10):
@@ -237,21 +243,21 @@ async def test_an_end_is_seen_though_something_of_the_attempt_goes_on(bench: Ben
             may_end.set()
 
 
-async def test_a_task_that_somebody_cancels_ends_for_who_knows_it_as_running(bench: Bench) -> None:
-    add_gated(bench)
-    async with bench.working(SELDOM) as engine:
-        task = await engine.submit("gated", {"how": "returns"})
+async def test_a_cancelled_task_ends_for_a_follower_that_last_saw_it_running(harness: EngineHarness) -> None:
+    add_gated(harness)
+    async with harness.running(SELDOM) as engine:
+        task = await engine.submit("gated", {"ending": "returns"})
         await engine.cancel(task.id)
-        # So that the hint has come and gone before anybody follows.
+        # The hint arrives before the follower starts.
         await asyncio.sleep(0)
         phases = [view.task.phase async for view in engine.follow(task.id, last_seen=task)]
         assert phases[-1] is Phase.CANCELLED
 
 
-async def test_following_ends_after_a_while(bench: Bench) -> None:
-    gate, clock = add_gated(bench), a_clock()
-    async with bench.working(SELDOM, clock=clock) as engine:
-        task = await engine.submit("gated", {"how": "returns"})
+async def test_following_ends_at_its_timeout(harness: EngineHarness) -> None:
+    gate, clock = add_gated(harness), make_clock()
+    async with harness.running(SELDOM, clock=clock) as engine:
+        task = await engine.submit("gated", {"ending": "returns"})
         following = asyncio.create_task(_phases(engine, task.id, 2.0))
         await asyncio.sleep(0.02)
         clock.advance(1.9)
@@ -263,42 +269,46 @@ async def test_following_ends_after_a_while(bench: Bench) -> None:
         assert (await _phases(engine, task.id, 2.0))[-1] is Phase.COMPLETED
 
 
-async def test_following_ends_in_time_though_the_store_does_not_answer(bench: Bench, watched: Watched) -> None:
-    add_gated(bench)
-    clock = a_clock()
-    async with bench.working(SELDOM, clock=clock) as engine:
-        task = await engine.submit("gated", {"how": "returns"})
-        may_read = watched.hold_up("view")
+async def test_following_ends_at_its_timeout_although_the_store_does_not_respond(
+    harness: EngineHarness, observed: ObservedStore
+) -> None:
+    add_gated(harness)
+    clock = make_clock()
+    async with harness.running(SELDOM, clock=clock) as engine:
+        task = await engine.submit("gated", {"ending": "returns"})
+        may_read = observed.block("view")
         following = asyncio.create_task(_phases(engine, task.id, 2.0))
-        await watched.asked("view")
+        await observed.wait_called("view")
         clock.advance(2.0)
         assert await following == []
         may_read.set()
 
 
-async def test_following_ends_in_time_though_something_has_just_happened_that_can_not_be_read(bench: Bench) -> None:
-    gate, clock, hinted = add_gated(bench), a_clock(), TellsBeforehand(bench.store)
-    watched = Watched(cast("Store", hinted))
-    bench.store = watched.as_store
-    async with bench.working(SELDOM, clock=clock) as engine, asyncio.timeout(10):
-        task = await engine.submit("gated", {"how": "returns"})
+async def test_following_ends_at_its_timeout_although_a_change_can_not_be_read(
+    harness: EngineHarness,
+) -> None:
+    gate, clock, hinted = add_gated(harness), make_clock(), BeforeHintStore(harness.store)
+    observed = ObservedStore(cast("Store", hinted))
+    harness.store = observed.as_store
+    async with harness.running(SELDOM, clock=clock) as engine, asyncio.timeout(10):
+        task = await engine.submit("gated", {"ending": "returns"})
         async with aclosing(engine.follow(task.id, timeout=2.0)) as views:
             await anext(views)
             following = asyncio.ensure_future(anext(views, None))
             await asyncio.sleep(0)
-            watched.hold_up("view")
-            hinted.first = lambda: clock.advance(2.0)
+            observed.block("view")
+            hinted.before_next_hint = lambda: clock.advance(2.0)
             await engine.pause(task.id)
             assert await following is None
         await engine.resume(task.id)
         gate.set()
 
 
-async def test_nothing_is_left_of_following_that_ended_before_its_time(bench: Bench) -> None:
-    gate = add_gated(bench)
+async def test_following_that_ends_before_its_timeout_leaves_no_timer(harness: EngineHarness) -> None:
+    gate = add_gated(harness)
     gate.set()
-    async with bench.working(SELDOM) as engine:
-        task = await engine.submit("gated", {"how": "returns"})
+    async with harness.running(SELDOM) as engine:
+        task = await engine.submit("gated", {"ending": "returns"})
         await engine.wait(task.id)
         for _ in range(3):
             assert await _phases(engine, task.id, 3_600.0) == [Phase.COMPLETED]

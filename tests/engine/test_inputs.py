@@ -1,4 +1,4 @@
-"""Answers: what is not what was asked for is refused, and the question stays open."""
+"""Answers that do not match their question are rejected, and the question stays open."""
 
 from collections.abc import Callable
 from typing import cast
@@ -8,7 +8,7 @@ import pytest
 from raincheck.core.payload import Json
 from raincheck.engine import Settings, SyncTaskContext, TaskContext
 from raincheck.errors import ConfigurationError, InvalidValue, TaskFailed, ToolError
-from tests.support.engine.harness import Bench
+from tests.support.engine.harness import EngineHarness
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -31,14 +31,14 @@ WRONG: list[tuple[Json, str]] = [
 
 
 @pytest.mark.parametrize(("answer", "why"), WRONG)
-async def test_an_answer_that_is_not_what_was_asked_for_is_refused_and_the_question_stays_open(
-    bench: Bench, answer: Json, why: str
+async def test_an_answer_that_does_not_match_is_rejected_and_the_question_stays_open(
+    harness: EngineHarness, answer: Json, why: str
 ) -> None:
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def ask(task: TaskContext) -> Json:
         return (await task.elicit("How many?", SCHEMA)).content
 
-    async with bench.working(Settings(park_after=600)) as engine:
+    async with harness.running(Settings(park_after=600)) as engine:
         task = await engine.submit("ask")
         await engine.wait(task.id, until=lambda task: task.open_inputs == 1)
         with pytest.raises(InvalidValue) as refused:
@@ -50,26 +50,26 @@ async def test_an_answer_that_is_not_what_was_asked_for_is_refused_and_the_quest
 
 
 @pytest.mark.parametrize("schema", [{"type": "nonsense"}, {"$ref": "#/$defs/missing"}, {"$ref": "#"}])
-async def test_a_question_whose_schema_makes_no_sense_can_be_answered_all_the_same(
-    bench: Bench, schema: dict[str, Json]
+async def test_a_question_with_an_invalid_schema_can_be_answered(
+    harness: EngineHarness, schema: dict[str, Json]
 ) -> None:
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def ask(task: TaskContext) -> Json:
         return (await task.elicit("How many?", schema)).content
 
-    async with bench.working(Settings(park_after=600)) as engine:
+    async with harness.running(Settings(park_after=600)) as engine:
         task = await engine.submit("ask")
         await engine.wait(task.id, until=lambda task: task.open_inputs == 1)
         await engine.answer(task.id, {"elicit-0": {"action": "accept", "content": {"count": 3}}})
         assert await engine.result(task.id) == {"count": 3}
 
 
-async def test_a_model_of_the_caller_answers_with_an_object(bench: Bench) -> None:
-    @bench.toolbox.tool
+async def test_a_model_of_the_caller_answers_with_an_object(harness: EngineHarness) -> None:
+    @harness.toolbox.tool
     async def ask(task: TaskContext) -> Json:
         return await task.sample([{"role": "user", "content": {"type": "text", "text": "Hi"}}], maxTokens=10)
 
-    async with bench.working(Settings(park_after=600)) as engine:
+    async with harness.running(Settings(park_after=600)) as engine:
         task = await engine.submit("ask")
         view = await engine.wait(task.id, until=lambda task: task.open_inputs == 1)
         assert view.inputs[0].request == (
@@ -82,16 +82,16 @@ async def test_a_model_of_the_caller_answers_with_an_object(bench: Bench) -> Non
         assert await engine.result(task.id) == said
 
 
-async def test_whoever_waits_for_a_result_is_told_why_there_is_none(bench: Bench) -> None:
-    @bench.toolbox.tool
+async def test_waiting_for_a_result_that_does_not_exist_raises_the_reason(harness: EngineHarness) -> None:
+    @harness.toolbox.tool
     async def refuse() -> None:
         raise ToolError("no such year", content=[1])
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def ask(task: TaskContext) -> None:
         await task.elicit("?", SCHEMA)
 
-    async with bench.working() as engine:
+    async with harness.running() as engine:
         task = await engine.submit("refuse")
         with pytest.raises(TaskFailed, match="reported an error: no such year") as reported:
             await engine.result(task.id)
@@ -102,44 +102,44 @@ async def test_whoever_waits_for_a_result_is_told_why_there_is_none(bench: Bench
             await engine.result(task.id)
 
 
-async def test_an_engine_that_does_not_run_says_so_to_whoever_waits(bench: Bench) -> None:
-    @bench.toolbox.tool
+async def test_waiting_on_an_engine_that_is_not_running_is_rejected(harness: EngineHarness) -> None:
+    @harness.toolbox.tool
     async def quick() -> None: ...
 
-    async with bench.working() as engine:
+    async with harness.running() as engine:
         task = await engine.submit("quick")
         await engine.result(task.id)
-    with pytest.raises(ConfigurationError, match="this engine does not run"):
+    with pytest.raises(ConfigurationError, match="this engine is not running"):
         await engine.result(task.id)
 
 
-async def test_a_step_is_a_function_and_its_arguments(bench: Bench) -> None:
+async def test_a_step_is_a_function_and_its_arguments(harness: EngineHarness) -> None:
     async def load() -> int:
         return 1
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def called(task: TaskContext) -> None:
         await task.step("load", load())  # type: ignore[call-overload] # that is the point
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     def plain(task: SyncTaskContext) -> None:
         task.step("load", cast("Callable[[], int]", load))
 
-    async with bench.working():
-        _, error = await bench.failure_of("called")
+    async with harness.running():
+        _, error = await harness.failure_of("called")
         assert "step 'load' takes a function and its arguments" in error["message"]
-        _, error = await bench.failure_of("plain")
-        assert "step 'load' is a coroutine, and its tool a plain function" in error["message"]
+        _, error = await harness.failure_of("plain")
+        assert "step 'load' is a coroutine, but its tool is a plain function" in error["message"]
 
 
-async def test_what_a_plain_body_left_behind_does_not_block_the_loop(bench: Bench) -> None:
+async def test_a_thread_that_a_plain_body_left_behind_does_not_block_the_loop(harness: EngineHarness) -> None:
     left: list[SyncTaskContext] = []
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     def leak(task: SyncTaskContext) -> None:
         left.append(task)
 
-    async with bench.working():
-        await bench.result_of("leak")
+    async with harness.running():
+        await harness.result_of("leak")
         with pytest.raises(InvalidValue, match="a SyncTaskContext is for plain functions"):
             left[0].progress(1)

@@ -1,4 +1,4 @@
-"""Trying again: how often, after which waits, after which errors, and until when."""
+"""Retries follow the policy: number, waits, errors and deadlines."""
 
 import asyncio
 import threading
@@ -13,94 +13,94 @@ from raincheck.engine import Settings, SyncTaskContext, TaskContext
 from raincheck.engine.execution.runner import AttemptRunner
 from raincheck.stores.commit import sweep
 from raincheck.testing import FakeClock
-from tests.support.engine.harness import QUICK, Bench, outcome_of
-from tests.support.engine.observed_store import a_clock
+from tests.support.engine.harness import QUICK, EngineHarness, outcome_of
+from tests.support.engine.observed_store import make_clock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
 AT_ONCE = RetryPolicy(attempts=3, first_wait=timedelta(0), max_wait=timedelta(0), jitter=0)
 
 
-async def parked_for(bench: Bench, task: Task, attempt: int) -> timedelta:
+async def parked_for(harness: EngineHarness, task: Task, attempt: int) -> timedelta:
     """How long the task waits after this attempt."""
 
     def is_parked(task: Task) -> bool:
         return task.phase is Phase.PARKED and task.attempt_number == attempt
 
-    view = await bench.engine.wait(task.id, until=is_parked)
+    view = await harness.engine.wait(task.id, until=is_parked)
     assert view.task.due_at is not None
     return view.task.due_at - view.task.updated_at
 
 
-async def test_a_task_is_tried_as_often_as_its_policy_says_with_growing_waits(bench: Bench) -> None:
-    clock = a_clock()
+async def test_a_task_is_retried_as_its_policy_says_with_growing_waits(harness: EngineHarness) -> None:
+    clock = make_clock()
     policy = RetryPolicy(
         attempts=4, first_wait=timedelta(seconds=10), factor=3, max_wait=timedelta(seconds=60), jitter=0
     )
 
-    @bench.toolbox.tool(retry=policy)
+    @harness.toolbox.tool(retry=policy)
     async def fail() -> None:
         raise ConnectionError
 
-    async with bench.working(clock=clock) as engine:
+    async with harness.running(clock=clock) as engine:
         task = await engine.submit("fail")
         for attempt, seconds in ((1, 10), (2, 30), (3, 60)):
-            assert await parked_for(bench, task, attempt) == timedelta(seconds=seconds)
+            assert await parked_for(harness, task, attempt) == timedelta(seconds=seconds)
             clock.advance(seconds - 1)
             assert (await engine.view(task.id)).task.attempt_number == attempt, "not yet"
             clock.advance(1)
         ended = (await engine.wait(task.id)).task
         assert (ended.phase, ended.attempt_number) == (Phase.FAILED, 4)
-        assert (await bench.events(task.id)).count("retry") == 3
+        assert (await harness.events(task.id)).count("retry") == 3
 
 
 @pytest.mark.parametrize(("chance", "seconds"), [(0.0, 10.0), (0.5, 8.0), (1.0, 6.0)])
-async def test_part_of_the_wait_is_left_to_chance(
-    bench: Bench, chance: float, seconds: float, monkeypatch: pytest.MonkeyPatch
+async def test_the_wait_before_a_retry_has_jitter(
+    harness: EngineHarness, chance: float, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(AttemptRunner.__init__, "__defaults__", (lambda: chance,))
 
-    @bench.toolbox.tool(retry=RetryPolicy(first_wait=timedelta(seconds=10), jitter=0.4))
+    @harness.toolbox.tool(retry=RetryPolicy(first_wait=timedelta(seconds=10), jitter=0.4))
     async def fail() -> None:
         raise ConnectionError
 
-    async with bench.working(clock=a_clock()) as engine:
+    async with harness.running(clock=make_clock()) as engine:
         task = await engine.submit("fail")
-        assert await parked_for(bench, task, 1) == timedelta(seconds=seconds)
+        assert await parked_for(harness, task, 1) == timedelta(seconds=seconds)
 
 
-async def test_chance_is_drawn_anew_for_each_attempt(bench: Bench) -> None:
-    @bench.toolbox.tool(retry=RetryPolicy(first_wait=timedelta(seconds=100), jitter=1))
+async def test_each_attempt_draws_new_jitter(harness: EngineHarness) -> None:
+    @harness.toolbox.tool(retry=RetryPolicy(first_wait=timedelta(seconds=100), jitter=1))
     async def fail() -> None:
         raise ConnectionError
 
-    async with bench.working(clock=a_clock()) as engine:
+    async with harness.running(clock=make_clock()) as engine:
         tasks = [await engine.submit("fail") for _ in range(10)]
-        waits = {await parked_for(bench, task, 1) for task in tasks}
+        waits = {await parked_for(harness, task, 1) for task in tasks}
     assert len(waits) == 10
 
 
-async def test_only_the_errors_that_are_named_are_tried_again(bench: Bench) -> None:
-    @bench.toolbox.tool(retry=AT_ONCE, retry_on=(ConnectionError, TimeoutError))
+async def test_only_the_named_errors_are_retried(harness: EngineHarness) -> None:
+    @harness.toolbox.tool(retry=AT_ONCE, retry_on=(ConnectionError, TimeoutError))
     async def fail(task: TaskContext) -> None:
         raise ConnectionResetError if task.attempt == 1 else KeyError
 
-    async with bench.working():
-        task, _ = await bench.failure_of("fail")
+    async with harness.running():
+        task, _ = await harness.failure_of("fail")
     assert task.attempt_number == 2
 
 
-async def test_an_attempt_that_takes_too_long_is_stopped_and_counts_as_a_timeout(bench: Bench) -> None:
-    clock, stopped = a_clock(), list[int]()
+async def test_an_attempt_that_takes_too_long_is_stopped_and_counts_as_a_timeout(harness: EngineHarness) -> None:
+    clock, stopped = make_clock(), list[int]()
 
-    @bench.toolbox.tool(attempt_timeout=30, retry=AT_ONCE, retry_on=(TimeoutError,))
+    @harness.toolbox.tool(attempt_timeout=30, retry=AT_ONCE, retry_on=(TimeoutError,))
     async def hang(task: TaskContext) -> None:
         try:
             await asyncio.Event().wait()
         finally:
             stopped.append(task.attempt)
 
-    async with bench.working(clock=clock) as engine:
+    async with harness.running(clock=clock) as engine:
         task = await engine.submit("hang")
         for attempt in (1, 2, 3):
             running = (await engine.wait(task.id, until=lambda task: task.attempt_number == attempt)).task  # noqa: B023 - awaited here
@@ -113,20 +113,24 @@ async def test_an_attempt_that_takes_too_long_is_stopped_and_counts_as_a_timeout
     assert stopped == [1, 2, 3]
 
 
-async def test_an_attempt_that_takes_too_long_is_not_tried_again_if_timeouts_are_not_named(bench: Bench) -> None:
-    @bench.toolbox.tool(attempt_timeout=0.05, retry=AT_ONCE, retry_on=(ConnectionError,))
+async def test_an_attempt_that_takes_too_long_is_not_retried_if_timeouts_are_not_named(
+    harness: EngineHarness,
+) -> None:
+    @harness.toolbox.tool(attempt_timeout=0.05, retry=AT_ONCE, retry_on=(ConnectionError,))
     async def hang() -> None:
         await asyncio.Event().wait()
 
-    async with bench.working():
-        task, error = await bench.failure_of("hang")
+    async with harness.running():
+        task, error = await harness.failure_of("hang")
     assert (task.attempt_number, error["kind"]) == (1, "timeout")
 
 
-async def test_a_thread_that_takes_too_long_is_given_up_and_what_it_writes_later_is_refused(bench: Bench) -> None:
+async def test_a_thread_that_takes_too_long_is_abandoned_and_its_later_writes_are_rejected(
+    harness: EngineHarness,
+) -> None:
     may_end, ended, said = threading.Event(), threading.Event(), list[str]()
 
-    @bench.toolbox.tool(attempt_timeout=0.05, grace=0.05, retry=RetryPolicy(attempts=1))
+    @harness.toolbox.tool(attempt_timeout=0.05, grace=0.05, retry=RetryPolicy(attempts=1))
     def hang(task: SyncTaskContext) -> str:
         may_end.wait(20)
         try:
@@ -138,8 +142,8 @@ async def test_a_thread_that_takes_too_long_is_given_up_and_what_it_writes_later
             ended.set()
         return "too late"
 
-    async with bench.working() as engine:
-        task, error = await bench.failure_of("hang")
+    async with harness.running() as engine:
+        task, error = await harness.failure_of("hang")
         assert error["kind"] == "timeout"
         may_end.set()
         assert await asyncio.to_thread(ended.wait, 10)
@@ -147,24 +151,24 @@ async def test_a_thread_that_takes_too_long_is_given_up_and_what_it_writes_later
         assert (await engine.view(task.id)).task == task
 
 
-async def test_waiting_without_a_worker_does_not_count_against_an_attempt(bench: Bench) -> None:
-    clock = a_clock()
+async def test_parked_time_does_not_count_against_an_attempt(harness: EngineHarness) -> None:
+    clock = make_clock()
 
-    @bench.toolbox.tool(attempt_timeout=30)
+    @harness.toolbox.tool(attempt_timeout=30)
     async def nap(task: TaskContext) -> int:
         await task.sleep(3_600)
         return task.attempt
 
-    async with bench.working(Settings(park_after=0), clock=clock) as engine:
+    async with harness.running(Settings(park_after=0), clock=clock) as engine:
         task = await engine.submit("nap")
-        await bench.reach(task.id, Phase.PARKED)
+        await harness.reach(task.id, Phase.PARKED)
         clock.advance(3_600)
         assert (await engine.wait(task.id)).outcome == b"2"
 
 
-async def expires(bench: Bench, task: Task, clock: FakeClock) -> None:
-    """The task ends at its deadline, and whoever waits for it is woken then."""
-    waiting = asyncio.create_task(bench.engine.wait(task.id))
+async def expires(harness: EngineHarness, task: Task, clock: FakeClock) -> None:
+    """The task ends at its deadline, and its waiters are woken."""
+    waiting = asyncio.create_task(harness.engine.wait(task.id))
     clock.advance(59)
     await asyncio.sleep(0.05)
     assert not waiting.done()
@@ -175,70 +179,70 @@ async def expires(bench: Bench, task: Task, clock: FakeClock) -> None:
         "the task did not end before its deadline",
     )
     assert outcome_of(view) == {"kind": "expired", "message": view.task.status_message}
-    assert (await bench.events(task.id))[-1] == "expire"
+    assert (await harness.events(task.id))[-1] == "expire"
 
 
-async def test_a_running_task_ends_at_its_deadline_and_its_body_is_stopped(bench: Bench) -> None:
-    clock, stopped = a_clock(), asyncio.Event()
+async def test_a_running_task_ends_at_its_deadline_and_its_body_is_stopped(harness: EngineHarness) -> None:
+    clock, stopped = make_clock(), asyncio.Event()
 
-    @bench.toolbox.tool(timeout=60)
+    @harness.toolbox.tool(timeout=60)
     async def hang() -> None:
         try:
             await asyncio.Event().wait()
         finally:
             stopped.set()
 
-    async with bench.working(clock=clock) as engine:
+    async with harness.running(clock=clock) as engine:
         task = await engine.submit("hang")
-        await bench.reach(task.id, Phase.RUNNING)
+        await harness.reach(task.id, Phase.RUNNING)
         await asyncio.sleep(0.02)
-        await expires(bench, task, clock)
+        await expires(harness, task, clock)
         await asyncio.wait_for(stopped.wait(), 20)
 
 
-async def test_a_parked_task_ends_at_its_deadline(bench: Bench) -> None:
-    clock = a_clock()
+async def test_a_parked_task_ends_at_its_deadline(harness: EngineHarness) -> None:
+    clock = make_clock()
 
-    @bench.toolbox.tool(timeout=60)
+    @harness.toolbox.tool(timeout=60)
     async def ask(task: TaskContext) -> None:
         await task.elicit("now?", {"type": "object"})
 
-    async with bench.working(Settings(park_after=0), clock=clock) as engine:
+    async with harness.running(Settings(park_after=0), clock=clock) as engine:
         task = await engine.submit("ask")
-        await bench.reach(task.id, Phase.PARKED)
-        await expires(bench, task, clock)
+        await harness.reach(task.id, Phase.PARKED)
+        await expires(harness, task, clock)
 
 
-async def test_a_queued_task_ends_at_its_deadline_although_nobody_works(bench: Bench) -> None:
-    clock = a_clock()
+async def test_a_queued_task_ends_at_its_deadline_without_a_worker(harness: EngineHarness) -> None:
+    clock = make_clock()
 
-    @bench.toolbox.tool(timeout=60)
+    @harness.toolbox.tool(timeout=60)
     async def never() -> None: ...
 
-    async with bench.working(works=False, clock=clock) as engine:
-        await expires(bench, await engine.submit("never"), clock)
+    async with harness.running(works=False, clock=clock) as engine:
+        await expires(harness, await engine.submit("never"), clock)
 
 
-async def test_a_task_that_must_not_run_twice_fails_when_it_is_cut_off(bench: Bench) -> None:
-    clock, began = a_clock(), asyncio.Event()
+async def test_a_task_that_must_not_run_twice_fails_when_it_is_interrupted(harness: EngineHarness) -> None:
+    clock, began = make_clock(), asyncio.Event()
 
-    @bench.toolbox.tool(retry=RetryPolicy(on_interrupt=OnInterrupt.FAIL))
+    @harness.toolbox.tool(retry=RetryPolicy(on_interrupt=OnInterrupt.FAIL))
     async def pay() -> None:
         began.set()
         await asyncio.Event().wait()
 
-    async with bench.working(clock=clock) as engine:
+    async with harness.running(clock=clock) as engine:
         task = await engine.submit("pay")
         await began.wait()
         # What another process does when it finds that the lease has run out.
-        (swept,) = await sweep(bench.store, now=clock.now() + timedelta(seconds=QUICK.lease))
+        (swept,) = await sweep(harness.store, now=clock.now() + timedelta(seconds=QUICK.lease))
         view = await engine.wait(task.id)
     assert swept.phase is view.task.phase is Phase.FAILED
     assert "this tool must not be run twice" in (view.task.status_message or "")
 
 
-async def test_a_finished_step_makes_up_for_attempts_that_went_wrong(bench: Bench) -> None:
-    @bench.toolbox.tool(retry=RetryPolicy(attempts=2, first_wait=timedelta(0), jitter=0))
+async def test_a_finished_step_resets_the_count_of_failed_attempts(harness: EngineHarness) -> None:
+    @harness.toolbox.tool(retry=RetryPolicy(attempts=2, first_wait=timedelta(0), jitter=0))
     async def get_on(task: TaskContext) -> int:
         for number in range(5):
             await task.step(f"step {number}", lambda: None)
@@ -246,16 +250,16 @@ async def test_a_finished_step_makes_up_for_attempts_that_went_wrong(bench: Benc
                 raise ConnectionError
         return task.attempt
 
-    async with bench.working():
-        assert await bench.result_of("get_on") == 6
+    async with harness.running():
+        assert await harness.result_of("get_on") == 6
 
 
-async def test_attempts_that_finish_no_step_are_counted_whatever_was_finished_before(bench: Bench) -> None:
-    @bench.toolbox.tool(retry=RetryPolicy(attempts=2, first_wait=timedelta(0), jitter=0))
+async def test_attempts_that_finish_no_step_are_counted_whatever_was_finished_before(harness: EngineHarness) -> None:
+    @harness.toolbox.tool(retry=RetryPolicy(attempts=2, first_wait=timedelta(0), jitter=0))
     async def get_stuck(task: TaskContext) -> None:
         await task.step("only", lambda: None)
         raise ConnectionError
 
-    async with bench.working():
-        task, _ = await bench.failure_of("get_stuck")
+    async with harness.running():
+        task, _ = await harness.failure_of("get_stuck")
     assert (task.attempt_number, task.failures) == (2, 2)

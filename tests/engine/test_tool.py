@@ -1,4 +1,4 @@
-"""Tools and settings: what can't work is refused when it is put together."""
+"""Invalid tools and settings are rejected when they are created."""
 
 import asyncio
 import functools
@@ -38,17 +38,17 @@ def plain(task: SyncTaskContext) -> None: ...
         ({"priority": -101}, "priority is a whole number from -100 to 100, not -101"),
         ({"concurrency": 0}, "tool 'body': concurrency is a whole number from 1 to 1000, not 0"),
         ({"version": 2}, "tool 'body': version is a str, not 2"),
-        ({"continues": "1"}, "the versions it can go on with, is a tuple, not '1'"),
+        ({"continues": "1"}, "the older versions whose tasks it can resume, is a tuple, not '1'"),
         ({"retry": 3}, "tool 'body': retry is a RetryPolicy, not 3"),
         ({"retry_on": ("x",)}, "tool 'body': retry_on is a tuple of types of errors"),
         ({"retry_on": ValueError}, "tool 'body': retry_on is a tuple of types of errors"),
         ({"retention": timedelta(days=1)}, "tool 'body': retention is a Retention"),
         ({"timeout": timedelta(days=1)}, "tool 'body': timeout is a number of seconds, not"),
         ({"concurrency": 1.5}, "tool 'body': concurrency is a whole number from 1 to 1000, not 1.5"),
-        ({"isolation": "thread"}, "tool 'body': isolation is \"process\" or nothing, not 'thread'"),
+        ({"isolation": "thread"}, "tool 'body': isolation is \"process\" or None, not 'thread'"),
     ],
 )
-def test_a_tool_that_can_not_work_is_refused_where_it_is_made(settings: dict[str, Any], why: str) -> None:
+def test_a_tool_with_invalid_settings_is_rejected(settings: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):
         make_tool(body, **settings)
 
@@ -71,12 +71,12 @@ def test_a_tool_that_can_not_work_is_refused_where_it_is_made(settings: dict[str
         ({"prune_interval": 0}, "prune_interval is from 0.01 to 86400 seconds, not 0"),
     ],
 )
-def test_an_engine_that_can_not_work_is_refused_where_it_is_set(settings: dict[str, Any], why: str) -> None:
+def test_invalid_engine_settings_are_rejected(settings: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):
         Settings(**settings)
 
 
-def test_a_body_that_another_process_can_not_find_is_refused() -> None:
+def test_a_body_that_another_process_can_not_find_is_rejected() -> None:
     async def inner() -> None: ...
 
     with pytest.raises(ConfigurationError, match=r"another process can't find .*inner.*top level"):
@@ -91,7 +91,7 @@ def test_a_body_without_a_name_must_be_given_one() -> None:
     assert make_tool(nameless, "named").is_async
 
 
-def test_a_context_of_the_wrong_kind_is_refused_with_what_it_should_be() -> None:
+def test_a_context_of_the_wrong_type_is_rejected_with_the_right_type() -> None:
     async def for_threads(task: SyncTaskContext) -> None: ...
 
     def for_the_loop(task: TaskContext) -> None: ...
@@ -100,16 +100,16 @@ def test_a_context_of_the_wrong_kind_is_refused_with_what_it_should_be() -> None
 
     with pytest.raises(
         ConfigurationError,
-        match="tool 'for_threads' is a coroutine, and its parameter 'task' a SyncTaskContext: make it a TaskContext",
+        match="tool 'for_threads' is a coroutine, but its parameter 'task' is a SyncTaskContext: make it a TaskContext",
     ):
         make_tool(for_threads)
     with pytest.raises(ConfigurationError, match=r"is a plain function, .* a TaskContext: make it a SyncTaskContext"):
         make_tool(for_the_loop)
-    with pytest.raises(ConfigurationError, match="takes its context twice, as one and other: once will do"):
+    with pytest.raises(ConfigurationError, match="takes its context twice, as one and other: remove one of them"):
         make_tool(twice)
 
 
-def test_a_context_is_found_by_its_annotation_in_whatever_way_that_is_written() -> None:
+def test_a_context_is_found_by_its_annotation_however_it_is_written() -> None:
     async def in_a_string(task: "TaskContext") -> None: ...
 
     async def in_a_string_with_its_module(work: "raincheck.engine.TaskContext") -> None: ...
@@ -133,7 +133,7 @@ def test_a_context_is_found_by_its_annotation_in_whatever_way_that_is_written() 
     assert raincheck.engine.TaskContext is TaskContext
 
 
-def test_a_decorated_function_stays_itself_with_brackets_or_without() -> None:
+def test_the_decorator_returns_the_function_with_or_without_parentheses() -> None:
     toolbox = Toolbox()
 
     @toolbox.tool
@@ -167,23 +167,23 @@ def test_a_tool_is_looked_up_in_the_version_that_was_added_last() -> None:
     assert list(toolbox) == [older, newer]
 
 
-def test_versions_that_meet_are_refused_and_the_toolbox_stays_as_it_was() -> None:
+def test_overlapping_versions_are_rejected_and_leave_the_toolbox_unchanged() -> None:
     toolbox = Toolbox()
     first = make_tool(body, version="2", continues=("1",))
     toolbox.add(first)
-    with pytest.raises(ConfigurationError, match="tool 'body' is there already in version '1'"):
+    with pytest.raises(ConfigurationError, match="tool 'body' already exists in version '1'"):
         toolbox.add(make_tool(body, version="3", continues=("1",)))
     assert toolbox.find(Tool("body", "3")) is None
     assert toolbox.get("body") is first
 
 
-def test_a_tool_that_is_not_there_is_told_with_those_that_are() -> None:
+def test_the_error_for_an_unknown_tool_names_the_existing_ones() -> None:
     toolbox = Toolbox()
-    with pytest.raises(UnknownTool, match="there is no tool 'report': there is none at all"):
+    with pytest.raises(UnknownTool, match="there is no tool 'report': no tool is registered"):
         toolbox.get("report")
     toolbox.tool(body)
     toolbox.tool(plain)
-    with pytest.raises(UnknownTool, match="there is no tool 'report': there is body, plain"):
+    with pytest.raises(UnknownTool, match="there is no tool 'report': the tools are body, plain"):
         toolbox.get("report")
 
 
@@ -201,7 +201,7 @@ def test_arguments_are_checked_against_the_body_without_its_context() -> None:
         make_tool(report).check_arguments({"year": 1, "task": None})
 
 
-def test_a_context_that_may_be_missing_is_refused_where_the_tool_is_made() -> None:
+def test_an_optional_context_is_rejected() -> None:
     async def maybe(task: TaskContext | None = None) -> None: ...
 
     async def unknown(task) -> None: ...  # type: ignore[no-untyped-def] # that is the point
@@ -212,7 +212,7 @@ def test_a_context_that_may_be_missing_is_refused_where_the_tool_is_made() -> No
             Toolbox().tool(body)
 
 
-def test_a_generator_is_refused_where_the_tool_is_made() -> None:
+def test_a_generator_is_rejected() -> None:
     async def several() -> AsyncIterator[int]:
         yield 1
 
@@ -220,10 +220,10 @@ def test_a_generator_is_refused_where_the_tool_is_made() -> None:
         yield 1
 
     for body in (several, more):
-        with pytest.raises(ConfigurationError, match="is a generator, and a task has one result"):
+        with pytest.raises(ConfigurationError, match="is a generator, but a task has a single result"):
             Toolbox().tool(body)
 
 
 def test_an_engine_takes_a_store_and_not_its_name() -> None:
-    with pytest.raises(ConfigurationError, match="an engine takes an open store, not"):
+    with pytest.raises(ConfigurationError, match="an engine needs an open store, not"):
         Engine("tasks.db", Toolbox())  # type: ignore[arg-type] # that is the point

@@ -1,4 +1,4 @@
-"""For how long a caller may ask to have a task kept."""
+"""The ttl that a caller requests is clamped to the limits."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -8,8 +8,8 @@ import pytest
 from raincheck.core.limits import Limits
 from raincheck.core.policies import Retention
 from raincheck.errors import ConfigurationError, TaskNotFound
-from tests.support.engine.harness import QUICK, Bench
-from tests.support.engine.observed_store import a_clock
+from tests.support.engine.harness import QUICK, EngineHarness
+from tests.support.engine.observed_store import make_clock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -36,32 +36,34 @@ def within(ttl: timedelta) -> Limits:
     ],
     ids=str,
 )
-async def test_a_caller_gets_what_it_asks_for_up_to_what_may_be_asked_for(
-    bench: Bench, most: timedelta, asked: timedelta | None, got: timedelta
+async def test_a_requested_ttl_is_clamped_to_the_limit(
+    harness: EngineHarness, most: timedelta, asked: timedelta | None, got: timedelta
 ) -> None:
-    @bench.toolbox.tool(timeout=60, retention=Retention(keep=MINUTE))
+    @harness.toolbox.tool(timeout=60, retention=Retention(keep=MINUTE))
     async def quick() -> None: ...
 
-    async with bench.working(replace(QUICK, limits=within(most)), works=False) as engine:
+    async with harness.running(replace(QUICK, limits=within(most)), works=False) as engine:
         assert (await engine.submit("quick", ttl=asked)).ttl == got
 
 
-async def test_what_a_tool_promises_by_itself_is_not_bounded_by_it(bench: Bench) -> None:
-    @bench.toolbox.tool(timeout=60, retention=Retention(keep=MINUTE, ttl=DAY * 30))
+async def test_the_retention_of_a_tool_is_not_clamped(harness: EngineHarness) -> None:
+    @harness.toolbox.tool(timeout=60, retention=Retention(keep=MINUTE, ttl=DAY * 30))
     async def quick() -> None: ...
 
-    async with bench.working(replace(QUICK, limits=within(HOUR)), works=False) as engine:
+    async with harness.running(replace(QUICK, limits=within(HOUR)), works=False) as engine:
         assert (await engine.submit("quick")).ttl == DAY * 30
 
 
-async def test_a_task_can_be_read_for_as_long_as_it_was_asked_for_within_bounds_and_no_longer(bench: Bench) -> None:
-    clock = a_clock()
+async def test_a_task_can_be_read_for_its_clamped_ttl_and_no_longer(
+    harness: EngineHarness,
+) -> None:
+    clock = make_clock()
 
-    @bench.toolbox.tool(timeout=60, retention=Retention(keep=MINUTE))
+    @harness.toolbox.tool(timeout=60, retention=Retention(keep=MINUTE))
     async def quick() -> str:
         return "done"
 
-    async with bench.working(replace(QUICK, limits=within(HOUR)), clock=clock) as engine:
+    async with harness.running(replace(QUICK, limits=within(HOUR)), clock=clock) as engine:
         asked = await engine.submit("quick", ttl=DAY)
         not_asked = await engine.submit("quick")
         for task in (asked, not_asked):
@@ -76,7 +78,7 @@ async def test_a_task_can_be_read_for_as_long_as_it_was_asked_for_within_bounds_
 
 
 @pytest.mark.parametrize("ttl", [timedelta(seconds=-1), timedelta.max, 60, None, "1 day"], ids=str)
-def test_a_bound_that_can_not_be_kept_is_refused_where_it_is_set(ttl: object) -> None:
-    """Not at the first call of somebody who asks for more."""
+def test_a_ttl_limit_that_can_not_be_met_is_rejected(ttl: object) -> None:
+    """It is rejected when it is set, and not at the first call that requests a longer ttl."""
     with pytest.raises(ConfigurationError):
         Limits(ttl=ttl)  # type: ignore[arg-type] # what an author might do

@@ -1,4 +1,4 @@
-"""Trouble outside of bodies: stores that are away for long, clocks that jump, hints that never come."""
+"""Long outages of the store, jumps of the clock and missing hints lose no work."""
 
 import asyncio
 from collections.abc import Generator
@@ -16,8 +16,8 @@ from raincheck.engine import Engine, Settings, TaskContext
 from raincheck.stores.base import Store
 from raincheck.stores.change_feed import ChangeFeed
 from raincheck.testing import FakeClock
-from tests.support.engine.harness import QUICK, Bench
-from tests.support.engine.observed_store import Watched, a_clock
+from tests.support.engine.harness import QUICK, EngineHarness
+from tests.support.engine.observed_store import ObservedStore, make_clock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -31,36 +31,36 @@ async def let_time_pass(engine: Engine, task: Task, clock: FakeClock) -> None:
         await asyncio.sleep(0.001)
 
 
-async def test_a_result_is_not_thrown_away_because_the_store_is_away_for_long(bench: Bench) -> None:
-    watched, clock = Watched(bench.store), a_clock()
-    bench.store = watched.as_store
+async def test_a_result_is_not_lost_if_the_store_is_unavailable_for_long(harness: EngineHarness) -> None:
+    observed, clock = ObservedStore(harness.store), make_clock()
+    harness.store = observed.as_store
     ran: list[int] = []
 
-    @bench.toolbox.tool(retry=NEVER_TWICE)
+    @harness.toolbox.tool(retry=NEVER_TWICE)
     async def once(task: TaskContext) -> str:
         ran.append(task.attempt)
-        watched.fail("commit", times=50)
+        observed.fail("commit", times=50)
         return "all that work"
 
-    async with bench.working(Settings(lease=3_600), clock=clock) as engine:
+    async with harness.running(Settings(lease=3_600), clock=clock) as engine:
         task = await engine.submit("once")
         await let_time_pass(engine, task, clock)
         assert await engine.result(task.id) == "all that work"
     assert ran == [1]
 
 
-async def test_a_step_waits_for_a_store_that_is_away_and_is_not_run_again(bench: Bench) -> None:
-    watched, clock = Watched(bench.store), a_clock()
-    bench.store = watched.as_store
+async def test_a_step_waits_for_an_unavailable_store_and_is_not_run_again(harness: EngineHarness) -> None:
+    observed, clock = ObservedStore(harness.store), make_clock()
+    harness.store = observed.as_store
     ran: list[int] = []
 
-    @bench.toolbox.tool(retry=NEVER_TWICE)
+    @harness.toolbox.tool(retry=NEVER_TWICE)
     async def once(task: TaskContext) -> str:
-        watched.fail("commit", times=20)
+        observed.fail("commit", times=20)
         await task.step("step", ran.append, task.attempt)
         return "done"
 
-    async with bench.working(Settings(lease=3_600), clock=clock) as engine:
+    async with harness.running(Settings(lease=3_600), clock=clock) as engine:
         task = await engine.submit("once")
         await let_time_pass(engine, task, clock)
         assert await engine.result(task.id) == "done"
@@ -81,11 +81,11 @@ class Deaf:
         yield ChangeFeed()
 
 
-async def test_without_any_hints_everything_still_happens_only_later(bench: Bench) -> None:
-    bench.store = cast("Store", Deaf(bench.store))
+async def test_without_any_hints_everything_happens_by_polling(harness: EngineHarness) -> None:
+    harness.store = cast("Store", Deaf(harness.store))
     stopped = asyncio.Event()
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def ask_beside_work(task: TaskContext) -> Json:
         async def work() -> None:
             await asyncio.Event().wait()
@@ -95,17 +95,17 @@ async def test_without_any_hints_everything_still_happens_only_later(bench: Benc
         working.cancel()
         return reply.action
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def wait_for_ever() -> None:
         try:
             await asyncio.Event().wait()
         finally:
             stopped.set()
 
-    async with bench.working(QUICK) as engine:
+    async with harness.running(QUICK) as engine:
         asking, waiting = await engine.submit("ask_beside_work"), await engine.submit("wait_for_ever")
         for task in (asking, waiting):
-            await bench.reach(task.id, Phase.RUNNING)
+            await harness.reach(task.id, Phase.RUNNING)
         await engine.wait(asking.id, until=lambda task: task.open_inputs == 1)
         # The step keeps it from parking, so that only a look at the task shows the answer.
         await engine.answer(asking.id, {"elicit-0": {"action": "accept", "content": {}}})
@@ -114,52 +114,52 @@ async def test_without_any_hints_everything_still_happens_only_later(bench: Benc
         await asyncio.wait_for(stopped.wait(), 20)
 
 
-async def test_when_the_clock_jumps_ahead_what_others_hold_is_not_taken_for_dead(bench: Bench) -> None:
+async def test_attempts_of_other_workers_are_not_swept_when_the_clock_jumps_ahead(harness: EngineHarness) -> None:
     """As when a machine wakes up: every lease on it has ended, and every holder is alive."""
-    clock = a_clock()
+    clock = make_clock()
     may_end = asyncio.Event()
 
-    @bench.toolbox.tool(retry=NEVER_TWICE)
+    @harness.toolbox.tool(retry=NEVER_TWICE)
     async def alive(task: TaskContext) -> int:
         await may_end.wait()
         return task.attempt
 
-    watched = Watched(bench.store)
-    async with bench.working(Settings(lease=15), clock=clock) as engine:
+    observed = ObservedStore(harness.store)
+    async with harness.running(Settings(lease=15), clock=clock) as engine:
         task = await engine.submit("alive")
-        await bench.reach(task.id, Phase.RUNNING)
-        async with Engine(watched.as_store, bench.toolbox, settings=Settings(lease=15), clock=clock, works=False):
+        await harness.reach(task.id, Phase.RUNNING)
+        async with Engine(observed.as_store, harness.toolbox, settings=Settings(lease=15), clock=clock, works=False):
             # The first one does not get to do anything for a while.
-            bench_store_beats = watched.calls["list_overdue"]
+            bench_store_beats = observed.calls["list_overdue"]
             clock.jump_to(clock.now() + timedelta(minutes=10))
             for _ in range(20):
                 clock.advance(0.5)
                 await asyncio.sleep(0.001)
             assert (await engine.view(task.id)).task.phase is Phase.RUNNING
             # After the time of a lease it looks again.
-            while watched.calls["list_overdue"] == bench_store_beats:
+            while observed.calls["list_overdue"] == bench_store_beats:
                 clock.advance(1)
                 await asyncio.sleep(0.001)
         may_end.set()
         assert await engine.result(task.id) == 1
 
 
-async def test_a_body_that_slept_past_its_lease_looks_before_its_next_step(bench: Bench) -> None:
-    """A process that was stopped and goes on does not begin what is another's by now."""
-    clock = a_clock()
+async def test_a_body_that_slept_past_its_lease_reads_its_task_before_its_next_step(harness: EngineHarness) -> None:
+    """A suspended process that continues does not run a step of a task that another worker has by then."""
+    clock = make_clock()
     may_go_on = asyncio.Event()
     ran: list[str] = []
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def work(task: TaskContext) -> None:
         await task.step("first", ran.append, "first")
         await may_go_on.wait()
         await task.step("second", ran.append, "second")
 
-    store = cast("Store", Deaf(bench.store))
-    async with bench.working(Settings(lease=15), works=False) as engine:
+    store = cast("Store", Deaf(harness.store))
+    async with harness.running(Settings(lease=15), works=False) as engine:
         task = await engine.submit("work")
-        async with Engine(store, bench.toolbox, settings=Settings(lease=15, grace=0), clock=clock):
+        async with Engine(store, harness.toolbox, settings=Settings(lease=15, grace=0), clock=clock):
             await engine.wait(task.id, until=lambda task: task.failures == 0 and task.entries >= 3)
             await engine.cancel(task.id)
             clock.jump_to(clock.now() + timedelta(minutes=10))

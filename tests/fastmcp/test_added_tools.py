@@ -1,4 +1,4 @@
-"""Tools that are ready to run are for servers of the SDK: on FastMCP, adding one says what to do instead."""
+"""A `TaskTool` can't be added to a FastMCP server, and the error says what to do instead."""
 
 import pytest
 
@@ -12,9 +12,9 @@ async def hello() -> str:
     return "hello"
 
 
-def test_a_ready_tool_is_refused_and_leaves_nothing_behind() -> None:
+def test_a_task_tool_is_refused_and_leaves_the_server_unchanged() -> None:
     tasks = Tasks(FastMCP("shop"), "memory:")
-    with pytest.raises(ConfigurationError, match="add one to the server, and enable it here"):
+    with pytest.raises(ConfigurationError, match="add that to the server, and enable it here"):
         tasks.add(make_tool(hello), input_schema={"type": "object"})
     with pytest.raises(ConfigurationError, match="no tool 'hello' was added"):
         tasks.remove("hello")

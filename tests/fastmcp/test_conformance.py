@@ -1,4 +1,4 @@
-"""Both suites, the official one of 2026 and ours of 2025, against a FastMCP server: nothing is lost on the way."""
+"""A FastMCP server passes both conformance suites, the official one of 2026 and ours of 2025."""
 
 import json
 import subprocess

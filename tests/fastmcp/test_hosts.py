@@ -1,4 +1,4 @@
-"""Callers of 2026, callers of 2025, callers without tasks: a FastMCP server serves all of them, on every way to it."""
+"""A FastMCP server serves callers of 2026, of 2025, and without tasks, on every transport."""
 
 import asyncio
 import sys
@@ -17,8 +17,8 @@ from fastmcp import Client as FastClient
 from fastmcp import Context
 from raincheck import TaskContext
 from tests.support import ROOT
-from tests.support.fastmcp.example_server import FastShop
-from tests.support.server.caller_v2025 import G1Caller
+from tests.support.fastmcp.example_server import FastMCPExample
+from tests.support.server.caller_v2025 import V2025Caller
 from tests.support.server.caller_v2026 import EXTENSION, Caller, Refused
 
 pytestmark = pytest.mark.anyio
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 SERVER = ROOT / "tests/support/fastmcp/conformance_server.py"
 
 
-class Sure(BaseModel):
+class Confirmation(BaseModel):
     sure: bool
 
 
@@ -35,44 +35,44 @@ class Receipt(BaseModel):
     lines: list[str]
 
 
-def build(**options: Any) -> FastShop:
-    shop = FastShop(**options)
+def build(**options: Any) -> FastMCPExample:
+    example = FastMCPExample(**options)
 
-    @shop.tasks.tool
+    @example.tasks.tool
     async def ask(task: TaskContext) -> str:
         await task.progress(1, 2, "asking")
-        return (await task.elicit("Sure?", Sure)).action
+        return (await task.elicit("Confirmation?", Confirmation)).action
 
-    @shop.mcp.tool
+    @example.mcp.tool
     async def ask_as_they_do(ctx: Context) -> str:
         await ctx.report_progress(1, 2, "asking")
-        return (await ctx.elicit("Sure?", Sure)).action
+        return (await ctx.elicit("Confirmation?", Confirmation)).action
 
-    @shop.tasks.tool
+    @example.tasks.tool
     async def wait() -> None:
         await asyncio.Event().wait()
 
-    @shop.tasks.tool
+    @example.tasks.tool
     async def buy(number: int) -> Receipt:
         return Receipt(number=number, lines=["bread"])
 
-    @shop.mcp.tool
+    @example.mcp.tool
     def look(what: str) -> str:
         return f"{what} is there"
 
-    shop.tasks.enable("ask_as_they_do")
-    return shop
+    example.tasks.enable("ask_as_they_do")
+    return example
 
 
 @asynccontextmanager
 async def called_by(way: str) -> AsyncGenerator[Caller]:
-    shop = build()
+    example = build()
     if way == "memory":
-        async with shop.open() as caller:
+        async with example.open() as caller:
             yield caller
     else:
-        async with shop.serve() as wire:
-            yield Caller(wire)
+        async with example.serve() as transport:
+            yield Caller(transport)
 
 
 ways = pytest.mark.parametrize("way", ["memory", "http"])
@@ -81,7 +81,7 @@ asking = pytest.mark.parametrize("tool", ["ask", "ask_as_they_do"])
 
 @ways
 @asking
-async def test_a_caller_of_2026_gets_a_task_and_answers_what_it_asks(way: str, tool: str) -> None:
+async def test_a_caller_of_2026_gets_a_task_and_answers_its_question(way: str, tool: str) -> None:
     async with called_by(way) as caller:
         task_id = await caller.start(tool)
         seen: list[tuple[str, str | None]] = []
@@ -104,7 +104,7 @@ async def test_a_caller_of_2026_cancels_a_task(way: str) -> None:
 
 
 @ways
-async def test_a_caller_of_2026_calls_what_is_no_task(way: str) -> None:
+async def test_a_caller_of_2026_calls_a_tool_without_tasks(way: str) -> None:
     async with called_by(way) as caller:
         result = await caller.call("look", {"what": "bread"})
         assert result["structuredContent"] == {"result": "bread is there"}
@@ -113,15 +113,15 @@ async def test_a_caller_of_2026_calls_what_is_no_task(way: str) -> None:
 
 
 @asynccontextmanager
-async def called_in_2025(way: str) -> AsyncGenerator[G1Caller]:
-    shop = build()
-    async with shop.open_2025() if way == "memory" else shop.open_2025_http() as caller:
+async def called_in_2025(way: str) -> AsyncGenerator[V2025Caller]:
+    example = build()
+    async with example.open_2025() if way == "memory" else example.open_2025_http() as caller:
         yield caller
 
 
 @ways
 @asking
-async def test_a_caller_of_2025_gets_a_task_and_is_asked_on_the_stream_of_its_result(way: str, tool: str) -> None:
+async def test_a_caller_of_2025_is_asked_on_the_stream_of_the_tasks_result(way: str, tool: str) -> None:
     async with called_in_2025(way) as caller:
         task_id = await caller.start(tool)
         call = await caller.wait(task_id)
@@ -130,7 +130,7 @@ async def test_a_caller_of_2025_gets_a_task_and_is_asked_on_the_stream_of_its_re
 
 
 @ways
-async def test_a_caller_of_2025_is_told_which_tools_it_can_call_as_tasks(way: str) -> None:
+async def test_a_caller_of_2025_sees_which_tools_it_can_call_as_tasks(way: str) -> None:
     async with called_in_2025(way) as caller:
         tools = (await caller.request("tools/list"))["tools"]
         support = {tool["name"]: tool.get("execution") for tool in tools}
@@ -151,18 +151,21 @@ async def test_a_caller_of_2025_cancels_a_task(way: str) -> None:
         assert (await caller.cancel(task_id))["status"] == "cancelled"
 
 
-async def say_yes(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+async def accept(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
     del context, params
     return ElicitResult(action="accept", content={"sure": True})
 
 
 @asynccontextmanager
-async def plain_client(way: str, mode: str, shop: FastShop) -> AsyncGenerator[Client]:
+async def fallback_client(way: str, mode: str, example: FastMCPExample) -> AsyncGenerator[Client]:
     if way == "memory":
-        async with Client(shop.lowlevel, mode=mode, elicitation_callback=say_yes) as client:
+        async with Client(example.lowlevel, mode=mode, elicitation_callback=accept) as client:
             yield client
     else:
-        async with shop.serve() as wire, Client(wire.url, mode=mode, elicitation_callback=say_yes) as client:
+        async with (
+            example.serve() as transport,
+            Client(transport.url, mode=mode, elicitation_callback=accept) as client,
+        ):
             yield client
 
 
@@ -172,21 +175,21 @@ modes = pytest.mark.parametrize("mode", ["auto", "legacy"])
 @ways
 @modes
 @asking
-async def test_a_client_without_tasks_gets_results_as_if_there_were_none(way: str, mode: str, tool: str) -> None:
-    async with plain_client(way, mode, build()) as client:
+async def test_a_client_without_tasks_gets_plain_results(way: str, mode: str, tool: str) -> None:
+    async with fallback_client(way, mode, build()) as client:
         assert (await client.call_tool(tool, {})).structured_content == {"result": "accept"}
         assert (await client.call_tool("buy", {"number": 3})).structured_content == {"number": 3, "lines": ["bread"]}
 
 
 @ways
 @modes
-async def test_a_client_without_tasks_goes_on_by_calling_five_tools(way: str, mode: str) -> None:
-    async with plain_client(way, mode, build(fallback_wait=0.1)) as client:
+async def test_a_client_without_tasks_controls_a_task_by_five_tools(way: str, mode: str) -> None:
+    async with fallback_client(way, mode, build(fallback_wait=0.1)) as client:
         names = [tool.name for tool in (await client.list_tools()).tools]
         assert names[-5:] == ["task_wait", "task_status", "task_result", "task_cancel", "task_answer"]
-        told = await client.call_tool("wait", {})
-        assert told.structured_content is not None
-        task_id = told.structured_content["task_id"]
+        answer = await client.call_tool("wait", {})
+        assert answer.structured_content is not None
+        task_id = answer.structured_content["task_id"]
         status = await client.call_tool("task_status", {"task_id": task_id})
         assert (status.structured_content or {})["status"] == "working"
         await client.call_tool("task_cancel", {"task_id": task_id})
@@ -209,7 +212,7 @@ class TaskRequest(Request[dict[str, Any], str]):
 
 
 class TaskClient(ClientExtension):
-    """What makes a client of the SDK one with tasks: it polls them, and says yes to whatever they ask."""
+    """The tasks extension of an SDK client: it polls tasks, and accepts every question."""
 
     identifier = EXTENSION
 
@@ -235,10 +238,10 @@ class TaskClient(ClientExtension):
         return (await context.session.send_request(request, Anything)).model_dump(by_alias=True, mode="json")
 
 
-async def test_the_sdks_client_drives_tasks_on_the_standard_streams_and_does_without_them() -> None:
+async def test_the_sdks_client_works_over_stdio_with_and_without_tasks() -> None:
     parameters = StdioServerParameters(command=sys.executable, args=[str(SERVER)])
     tasks = TaskClient()
-    async with Client(stdio_client(parameters), extensions=[tasks], elicitation_callback=say_yes) as client:
+    async with Client(stdio_client(parameters), extensions=[tasks], elicitation_callback=accept) as client:
         result = await client.call_tool("confirm_delete", {"filename": "it"})
         assert result.structured_content == {"result": "it is deleted"}
         assert "input_required" in tasks.statuses
@@ -247,9 +250,9 @@ async def test_the_sdks_client_drives_tasks_on_the_standard_streams_and_does_wit
         assert result.structured_content == {"result": "it: done after 0 s"}
 
 
-async def test_fastmcps_own_client_gets_values_of_the_types_that_tools_return() -> None:
-    shop = build()
-    async with FastClient(shop.mcp) as client:
+async def test_fastmcps_client_gets_values_of_the_tools_return_types() -> None:
+    example = build()
+    async with FastClient(example.mcp) as client:
         receipt = (await client.call_tool("buy", {"number": 3})).data
         assert (receipt.number, receipt.lines) == (3, ["bread"])
         assert (await client.call_tool("look", {"what": "bread"})).data == "bread is there"

@@ -1,4 +1,4 @@
-"""The page on moving shows what was before as well: that runs too, in the environments that have it."""
+"""The "before" programs of the migration page run where their libraries are installed."""
 
 import re
 import subprocess
@@ -45,7 +45,9 @@ asyncio.run(main())
     ],
     ids=["fastmcp-tasks", "mcp-1"],
 )
-def test_what_was_before_runs_where_it_was(peer: Peer, number: int, ending: str, printed: str, tmp_path: Path) -> None:
+def test_the_programs_before_the_migration_run(
+    peer: Peer, number: int, ending: str, printed: str, tmp_path: Path
+) -> None:
     program = tmp_path / "before.py"
     program.write_text(BEFORE[number] + ending, encoding="utf-8")
     command = [peer.python(), "-W", "ignore", program]

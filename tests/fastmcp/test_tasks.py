@@ -1,4 +1,4 @@
-"""Tasks are attached to a FastMCP server once, and what can't work is told where it is written."""
+"""Tasks attach to a FastMCP server once, and invalid settings are refused where they are written."""
 
 import subprocess
 import sys
@@ -14,71 +14,71 @@ from raincheck import TaskContext
 from raincheck.errors import ConfigurationError
 from raincheck.fastmcp import Tasks, body
 from raincheck.wire.v2026 import EXTENSION
-from tests.support.fastmcp.example_server import FastShop
+from tests.support.fastmcp.example_server import FastMCPExample
 
 pytestmark = pytest.mark.anyio
 
 
-class Theirs(ServerExtension):
+class ExtensionLikeTasks(ServerExtension):
     """As FastMCP's own."""
 
     identifier = EXTENSION
 
 
-def named() -> FastMCP[Any]:
+def named_server() -> FastMCP[Any]:
     return FastMCP("shop")
 
 
-def test_a_server_without_a_name_gets_another_each_time_so_it_has_to_be_given_one() -> None:
+def test_an_unnamed_server_needs_a_name_or_a_namespace() -> None:
     with pytest.raises(ConfigurationError, match=r'FastMCP\("reports"\)'):
         Tasks(FastMCP(), "memory:")
-    Tasks(FastMCP(), "memory:", namespace="shop")
+    Tasks(FastMCP(), "memory:", namespace="example")
 
 
 def test_tasks_are_attached_once() -> None:
-    mcp = named()
+    mcp = named_server()
     tasks = Tasks(mcp, "memory:")
     assert Tasks.of(mcp) is tasks
-    assert Tasks.of(named()) is None
+    assert Tasks.of(named_server()) is None
     with pytest.raises(ConfigurationError, match="has tasks already"):
         Tasks(mcp, "memory:")
 
 
-def test_a_server_has_these_tasks_or_fastmcps_and_not_both() -> None:
-    mcp = named()
-    mcp.add_extension(Theirs())
-    with pytest.raises(ConfigurationError, match="leave out FastMCP's TasksExtension"):
+def test_a_server_can_not_have_these_tasks_and_fastmcps() -> None:
+    mcp = named_server()
+    mcp.add_extension(ExtensionLikeTasks())
+    with pytest.raises(ConfigurationError, match="remove FastMCP's TasksExtension"):
         Tasks(mcp, "memory:")
-    mcp = named()
+    mcp = named_server()
     Tasks(mcp, "memory:")
     with pytest.raises(ValueError, match="already registered"):
-        mcp.add_extension(Theirs())
+        mcp.add_extension(ExtensionLikeTasks())
 
 
 def test_each_kind_of_server_has_its_own_tasks() -> None:
     server: Any = MCPServer("shop")
     with pytest.raises(ConfigurationError, match="import Tasks from raincheck"):
         Tasks(server, "memory:")
-    server = named()
+    server = named_server()
     with pytest.raises(ConfigurationError, match=r"raincheck\.fastmcp"):
         raincheck.Tasks(server, "memory:")
 
 
-def test_a_fastmcp_that_has_moved_what_is_needed_is_noticed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fastmcp_without_a_needed_private_name_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(body, "PRIVATE", ((FastMCP, "_not_there"),))
-    with pytest.raises(ConfigurationError, match="has no _not_there: use another"):
-        Tasks(named(), "memory:")
+    with pytest.raises(ConfigurationError, match="has no _not_there: install a version of FastMCP 4"):
+        Tasks(named_server(), "memory:")
 
 
 @pytest.mark.cold
-def test_where_fastmcp_is_missing_it_is_told_how_to_get_it() -> None:
+def test_without_fastmcp_the_error_says_how_to_install_it() -> None:
     program = "import sys; sys.modules['fastmcp'] = None; import raincheck.fastmcp"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
     assert "pip install 'raincheck[fastmcp]'" in done.stderr
 
 
-async def test_a_server_whose_tasks_could_not_be_attached_serves_its_tools_as_before() -> None:
-    mcp = named()
+async def test_a_server_still_serves_its_tools_if_tasks_can_not_be_attached() -> None:
+    mcp = named_server()
 
     @mcp.tool
     async def look() -> str:
@@ -91,22 +91,22 @@ async def test_a_server_whose_tasks_could_not_be_attached_serves_its_tools_as_be
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"colour": "red"}, "no setting 'colour'"),
-        ({"idempotency": "number"}, "has no 'number'"),
+        ({"idempotency": "number"}, "has no argument 'number'"),
         ({"mode": "sometimes"}, "mode is"),
     ],
 )
-def test_settings_that_do_not_fit_are_refused_where_they_are_written(settings: Any, told: str) -> None:
+def test_invalid_settings_are_refused_at_the_decorator(settings: Any, message: str) -> None:
     async def look(what: str) -> str:
         return what
 
-    with pytest.raises(ConfigurationError, match=told):
-        FastShop().tasks.tool(**settings)(look)
+    with pytest.raises(ConfigurationError, match=message):
+        FastMCPExample().tasks.tool(**settings)(look)
 
 
-def test_functions_that_can_be_no_tools_are_refused_where_they_are_written() -> None:
+def test_functions_that_can_not_be_tools_are_refused_at_the_decorator() -> None:
     async def ours(raincheck_context: int) -> int:
         return raincheck_context
 
@@ -116,8 +116,8 @@ def test_functions_that_can_be_no_tools_are_refused_where_they_are_written() -> 
     async def twice(task: TaskContext) -> str:
         return task.id
 
-    tasks = FastShop().tasks
-    with pytest.raises(ConfigurationError, match="our own name"):
+    tasks = FastMCPExample().tasks
+    with pytest.raises(ConfigurationError, match="is a reserved name"):
         tasks.tool(ours)
     with pytest.raises(ConfigurationError, match="can't be listed"):
         tasks.tool(odd)
@@ -126,7 +126,7 @@ def test_functions_that_can_be_no_tools_are_refused_where_they_are_written() -> 
         tasks.tool(twice)
 
 
-def test_a_name_that_the_server_does_not_give_twice_is_refused_where_it_is_written() -> None:
+def test_a_duplicate_tool_name_is_refused_at_the_decorator() -> None:
     mcp: FastMCP[Any] = FastMCP("shop", on_duplicate="error")
 
     @mcp.tool
@@ -137,19 +137,19 @@ def test_a_name_that_the_server_does_not_give_twice_is_refused_where_it_is_writt
         Tasks(mcp, "memory:").tool(name="look")(look)
 
 
-async def test_tasks_run_without_anybody_being_served_and_tell_what_callers_get() -> None:
-    shop = FastShop()
+async def test_tasks_run_and_explain_without_a_connected_client() -> None:
+    example = FastMCPExample()
 
-    @shop.tasks.tool(mode="required")
+    @example.tasks.tool(mode="required")
     async def work(ctx: Context) -> str:
         return ctx.fastmcp.name
 
-    @shop.mcp.tool(task=True)
+    @example.mcp.tool(task=True)
     async def theirs() -> str:
         return "theirs"
 
-    explained = await shop.tasks.explain()
+    explained = await example.tasks.explain()
     assert [(tool.name, tool.mode) for tool in explained.tools] == [("work", "required"), ("theirs", "auto")]
-    async with shop.tasks.running() as engine:
+    async with example.tasks.running() as engine:
         task = await engine.submit("work", {})
         assert (await engine.wait(task.id)).task.status == "completed"

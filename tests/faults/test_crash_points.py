@@ -1,4 +1,4 @@
-"""The process dies at every point of every writing method, and what is left is all of what it did, or nothing."""
+"""A crash at any point of any writing method leaves all of its effects in the file, or none."""
 
 import asyncio
 import inspect
@@ -17,13 +17,20 @@ from raincheck.stores.base import Store
 from raincheck.stores.sqlite import SqliteStore
 from raincheck.stores.sqlite.reads import QUERIES
 from raincheck.testing import CrashPlan, FakeClock, StoreHarness, check_invariants, enumerate_crashes
-from tests.support.faults.crash_scenario import SCENARIOS, Snapshot, World, claims_two, creates, creates_and_begins
+from tests.support.faults.crash_scenario import (
+    SCENARIOS,
+    ScenarioSetup,
+    Snapshot,
+    claims_two,
+    creates,
+    creates_and_starts,
+)
 
 pytestmark = pytest.mark.anyio
 
 
 class CrashingConnection(sqlite3.Connection):
-    """Reports every statement before it runs, and every commit after it ran too: then the reply is lost."""
+    """Reports every statement before it runs, and every commit again after it ran: a crash there loses the reply."""
 
     plan: CrashPlan
 
@@ -40,8 +47,8 @@ def crashing_connect(plan: CrashPlan, path: str, timeout: float) -> sqlite3.Conn
     return sqlite3.connect(path, timeout=timeout, isolation_level=None, factory=factory)
 
 
-class Files:
-    """A file for each run."""
+class SqliteFiles:
+    """A separate file for each run."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -51,7 +58,7 @@ class Files:
     def path(self) -> Path:
         return self.folder / f"{self.runs}.db"
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         self.runs += 1
 
     def store(self, plan: CrashPlan | None) -> Store:
@@ -59,15 +66,15 @@ class Files:
             return SqliteStore(self.path, synchronous="NORMAL")
         return SqliteStore(self.path, connect=partial(crashing_connect, plan))
 
-    async def ask(self, query: str) -> list[Any]:
-        def ask() -> list[Any]:
+    async def query(self, query: str) -> list[Any]:
+        def run() -> list[Any]:
             with closing(sqlite3.connect(self.path)) as connection:
                 return connection.execute(query).fetchall()
 
-        return await asyncio.to_thread(ask)
+        return await asyncio.to_thread(run)
 
 
-READING = {
+READ_METHODS = {
     "next_due",
     "list_overdue",
     "load",
@@ -83,82 +90,84 @@ READING = {
 }
 
 
-def test_every_writing_method_has_its_scenario() -> None:
+def test_every_writing_method_has_a_scenario() -> None:
     methods = {name for name, _ in inspect.getmembers(Store) if not name.startswith("_")}
-    assert methods == SCENARIOS.keys() | READING | {"open", "close", "new_handle"}
+    assert methods == SCENARIOS.keys() | READ_METHODS | {"open", "close", "new_handle"}
 
 
 @pytest.mark.parametrize(
-    "scenario", [scenario for scenarios in SCENARIOS.values() for scenario in scenarios], ids=lambda one: one.__name__
+    "scenario",
+    [scenario for scenarios in SCENARIOS.values() for scenario in scenarios],
+    ids=lambda function: function.__name__,
 )
 async def test_a_crash_anywhere_leaves_all_or_nothing(
-    tmp_path: Path, scenario: Callable[[World, Store], Awaitable[None]]
+    tmp_path: Path, scenario: Callable[[ScenarioSetup, Store], Awaitable[None]]
 ) -> None:
-    world = World(Files(tmp_path))
-    await world.begin_anew()
-    nothing = await world.left()
+    setup = ScenarioSetup(SqliteFiles(tmp_path))
+    await setup.reset()
+    nothing = await setup.stored()
     seen: list[Snapshot] = []
 
     async def check() -> None:
-        left = await world.left()
+        stored = await setup.stored()
         if not seen:
-            seen.append(left)
-            assert left != nothing
+            seen.append(stored)
+            assert stored != nothing
         (everything,) = seen
-        assert left in (nothing, everything)
+        assert stored in (nothing, everything)
 
-    points = await enumerate_crashes(world.make_store, partial(scenario, world), check)
-    # A secret is looked for before it is made.
+    points = await enumerate_crashes(setup.make_store, partial(scenario, setup), check)
+    # A secret is looked up before it is created.
     assert next(point for point in points if point != QUERIES["secret"]) == "BEGIN IMMEDIATE"
     assert points[-2:] == ["COMMIT", "after COMMIT"]
-    # And what it is for, between them: the least looks at the schema, and writes a row.
+    # Between them, every write at least checks the schema and writes a row.
     assert len(points) >= 5
 
 
-async def test_a_claim_says_once_how_far_it_served_the_line_however_many_it_takes(tmp_path: Path) -> None:
-    world = World(Files(tmp_path))
-    left: list[object] = []
+async def test_a_claim_of_several_tasks_stores_the_served_turns_once(tmp_path: Path) -> None:
+    setup = ScenarioSetup(SqliteFiles(tmp_path))
+    stored: list[object] = []
 
     async def check() -> None:
-        left.append((await world.beside())[TaskId("lines")])
+        stored.append((await setup.other_tables())[TaskId("lines")])
 
-    points = await enumerate_crashes(world.make_store, partial(claims_two, world), check)
-    assert points.count(QUERIES["advance_lines"]) == 1
-    done, *crashed, nothing = left
-    assert crashed == [left[1]] * len(crashed)
-    assert done == nothing != left[1]
+    points = await enumerate_crashes(setup.make_store, partial(claims_two, setup), check)
+    assert points.count(QUERIES["advance_served_turns"]) == 1
+    done, *crashed, nothing = stored
+    assert crashed == [stored[1]] * len(crashed)
+    assert done == nothing != stored[1]
 
 
-async def test_a_task_that_is_created_and_begun_is_written_once_after_one_look_at_who_waits(tmp_path: Path) -> None:
-    world = World(Files(tmp_path))
-    begun: list[object] = []
+async def test_a_directly_started_task_is_written_once_after_one_check_for_waiting_tasks(tmp_path: Path) -> None:
+    setup = ScenarioSetup(SqliteFiles(tmp_path))
+    started: list[object] = []
 
     async def check() -> None:
-        begun.append((await world.left()).get(TaskId("new")))
+        started.append((await setup.stored()).get(TaskId("new")))
 
-    points = await enumerate_crashes(world.make_store, partial(creates_and_begins, world), check)
-    plain = await enumerate_crashes(world.make_store, partial(creates, world), check)
+    points = await enumerate_crashes(setup.make_store, partial(creates_and_starts, setup), check)
+    plain = await enumerate_crashes(setup.make_store, partial(creates, setup), check)
     assert points.count(QUERIES["next_due"]) == 1
     assert Counter(points) - Counter(plain) == Counter(
-        {QUERIES["next_due"]: 1, QUERIES["insert_entry"]: 1, QUERIES["advance_lines"]: 1}
+        {QUERIES["next_due"]: 1, QUERIES["insert_entry"]: 1, QUERIES["advance_served_turns"]: 1}
     )
-    assert "running" in str(begun[0])
+    assert "running" in str(started[0])
 
 
-async def test_what_was_not_acknowledged_may_have_happened_and_what_was_acknowledged_did(tmp_path: Path) -> None:
-    world = World(Files(tmp_path))
+async def test_an_acknowledged_write_is_stored_and_an_unacknowledged_one_may_be(tmp_path: Path) -> None:
+    setup = ScenarioSetup(SqliteFiles(tmp_path))
     lost_replies: list[bool] = []
 
     async def check() -> None:
-        lost_replies.append("new" in await world.left())
+        lost_replies.append("new" in await setup.stored())
 
-    points = await enumerate_crashes(world.make_store, partial(creates, world), check)
+    points = await enumerate_crashes(setup.make_store, partial(creates, setup), check)
     acknowledged, *crashed = lost_replies
     assert acknowledged
     assert crashed == [point == "after COMMIT" for point in points]
 
 
-async def test_a_crash_anywhere_while_a_new_file_is_made_leaves_one_that_opens(tmp_path: Path) -> None:
+async def test_a_crash_anywhere_while_a_file_is_created_leaves_a_file_that_opens(tmp_path: Path) -> None:
     paths: list[Path] = []
 
     async def make_store(plan: CrashPlan) -> Store:

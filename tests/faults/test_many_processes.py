@@ -1,4 +1,4 @@
-"""Many processes on one file, for real: none of them sees a lock, one is killed in the middle, and all goes on."""
+"""Many processes share one file without lock errors, and the work of one that is killed is finished by others."""
 
 import asyncio
 import sys
@@ -22,12 +22,12 @@ from tests.support import ROOT
 
 pytestmark = pytest.mark.anyio
 
-HAMMER = ROOT / "tests/support/faults/load_process.py"
+LOAD_PROCESS = ROOT / "tests/support/faults/load_process.py"
 PROCESSES, TASKS = 8, 250
 
 
 async def start(path: Path, name: str, tasks: int = TASKS) -> asyncio.subprocess.Process:
-    arguments = [str(HAMMER), str(path), name, str(tasks)]
+    arguments = [str(LOAD_PROCESS), str(path), name, str(tasks)]
     return await asyncio.create_subprocess_exec(
         sys.executable, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, limit=2**24
     )
@@ -54,13 +54,13 @@ async def all_tasks(store: Store) -> list[Task]:
             return found
 
 
-async def finish_what_is_left(store: Store) -> None:
-    """What a sweeper and a worker do when the leases of the dead have run out."""
+async def finish_remaining_tasks(store: Store) -> None:
+    """Finish the tasks of dead workers, as a sweeper and a worker do after their leases expired."""
     later = SystemClock().now() + timedelta(hours=1)
     await sweep(store, now=later, limit=1_000)
-    request = ClaimRequest("hammer", frozenset({Tool("hammer")}), "heir", timedelta(minutes=1), 1_000)
+    request = ClaimRequest("hammer", frozenset({Tool("hammer")}), "successor", timedelta(minutes=1), 1_000)
     for task in await store.claim(request, now=later):
-        await apply(store, task.id, EVERYTHING, Complete(task.attempt_number, encode("heir")), now=later)
+        await apply(store, task.id, EVERYTHING, Complete(task.attempt_number, encode("successor")), now=later)
 
 
 @pytest.mark.timeout(300)
@@ -83,17 +83,17 @@ async def test_eight_processes_share_a_file_and_one_of_them_is_killed(tmp_path: 
     tasks = await all_tasks(store)
     completed = [task for task in tasks if task.phase is Phase.COMPLETED]
     assert len(tasks) >= (PROCESSES - 1) * TASKS
-    # Everything that was said to be finished is, though the victim may not have lived to say its last.
+    # Every task reported as finished is finished. The killed process may not have reported its last ones.
     assert finished <= len(completed) <= finished + 8
 
-    await finish_what_is_left(store)
+    await finish_remaining_tasks(store)
     assert {task.phase for task in await all_tasks(store)} == {Phase.COMPLETED}
     await check_invariants(store)
     await store.close()
     assert not path.with_name("tasks.db-wal").exists()
 
 
-async def test_a_second_handle_in_one_process_does_not_cost_the_first_what_it_wrote(tmp_path: Path) -> None:
+async def test_closing_a_second_handle_in_one_process_loses_no_data_of_the_first(tmp_path: Path) -> None:
     path = tmp_path / "tasks.db"
     first = SqliteStore(path)
     await first.open()
@@ -102,8 +102,8 @@ async def test_a_second_handle_in_one_process_does_not_cost_the_first_what_it_wr
     second = SqliteStore(path)
     await second.open()
     await second.close()
-    # Another process comes and goes: were it to believe that it is the last, it would take the log with it.
-    process = await start(path, "passer-by", tasks=1)
+    # Another process opens and closes the file: if it took itself for the last one, it would delete the log.
+    process = await start(path, "visitor", tasks=1)
     assert (await process.communicate())[1] == b""
     tasks.append(await StoreHarness(first, clock).create(id=TaskId("two")))
     assert len(await all_tasks(first)) == 3

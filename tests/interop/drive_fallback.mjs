@@ -1,4 +1,4 @@
-// Drives tests/server/plain_server.py with the TypeScript SDK 1.x, whose user has no tasks and uses none. It holds all
+// Drives tests/support/server/fallback/example_server.py with the TypeScript SDK 1.x, whose user has no tasks and uses none. It holds all
 // structured content against the schemas that it was shown. See steps.mjs.
 
 import assert from "node:assert/strict";

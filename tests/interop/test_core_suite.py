@@ -1,4 +1,4 @@
-"""What the core protocol asks of a server, it does with raincheck attached just as it did without."""
+"""A server passes the same checks of the official core suite with raincheck attached as without."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,9 +12,9 @@ from tests.support.official_suite import Check, describe, run_suite, serving
 SERVER = ROOT / "tests/support/interop/core_server.py"
 
 
-@pytest.mark.parametrize(("revision", "fewest"), [("2025-11-25", 80), ("2026-07-28", 150)])
-def test_attaching_raincheck_changes_nothing_that_the_core_suite_sees(
-    revision: str, fewest: int, tmp_path: Path
+@pytest.mark.parametrize(("revision", "min_successes"), [("2025-11-25", 80), ("2026-07-28", 150)])
+def test_attaching_raincheck_changes_no_result_of_the_core_suite(
+    revision: str, min_successes: int, tmp_path: Path
 ) -> None:
     node = node_or_skip()
 
@@ -22,19 +22,19 @@ def test_attaching_raincheck_changes_nothing_that_the_core_suite_sees(
         name = "".join(options) or "plain"
         with serving(SERVER, *options, log=tmp_path / f"{name}.log") as url:
             checks = run_suite(node, url, tmp_path / name, "--requirements", revision)
-        # The newer revision's set includes the scenarios of our extension, which have a test of their own.
+        # The newer revision includes the scenarios of the tasks extension, which have their own test.
         return [check for check in checks if not check.scenario.startswith("tasks-")]
 
     with ThreadPoolExecutor() as pool:
         plain, attached = pool.submit(run), pool.submit(run, "--with-tasks")
 
     assert [check.verdict for check in attached.result()] == [check.verdict for check in plain.result()]
-    # Two servers that both do nothing would be alike, too.
-    assert len([check for check in plain.result() if check.status == "SUCCESS"]) >= fewest
+    # Two servers that both do nothing would have equal results too.
+    assert len([check for check in plain.result() if check.status == "SUCCESS"]) >= min_successes
     assert not describe(check for check in plain.result() if check.status not in ("SUCCESS", "INFO"))
 
 
-def test_the_server_that_is_compared_does_have_tasks_attached(tmp_path: Path) -> None:
+def test_the_attached_server_declares_the_tasks_extension(tmp_path: Path) -> None:
     node = node_or_skip()
     with serving(SERVER, "--with-tasks", log=tmp_path / "server.log") as url:
         checks = run_suite(node, url, tmp_path / "results", "--scenario", "tasks-capability-negotiation")

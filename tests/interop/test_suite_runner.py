@@ -1,4 +1,4 @@
-"""What runs the suite notices when something is missing, breaks off or fails, and says so."""
+"""The runner of the official suite reports missing programs, incomplete scenarios and failures."""
 
 import json
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import ROOT, node
-from tests.support.node import Missing, Node, node_or_skip, prepare
+from tests.support.node import Node, NodeMissing, node_or_skip, prepare
 from tests.support.official_suite import Check, read_checks, run_suite, serving
 
 HERE = Path(__file__).parent
@@ -21,22 +21,22 @@ def test_a_server_without_tasks_fails_the_tasks_suite(tmp_path: Path) -> None:
     assert {check.status for check in checks} >= {"SUCCESS", "FAILURE"}
 
 
-def test_a_scenario_that_broke_off_is_a_failure(tmp_path: Path) -> None:
+def test_a_scenario_without_results_is_a_failure(tmp_path: Path) -> None:
     (tmp_path / "server-tools-list-2026-01-02T03-04-05-678Z").mkdir()
     whole = tmp_path / "server-ping-2026-01-02T03-04-05-678Z"
     whole.mkdir()
     (whole / "checks.json").write_text(json.dumps([{"id": "ping", "status": "SUCCESS"}]))
     assert list(read_checks(tmp_path)) == [
         Check("ping", "ping", "SUCCESS"),
-        Check("tools-list", "tools-list", "FAILURE", "the scenario broke off"),
+        Check("tools-list", "tools-list", "FAILURE", "the scenario ended without results"),
     ]
 
 
-def test_a_server_that_does_not_start_is_shown_with_what_it_printed(tmp_path: Path) -> None:
+def test_the_error_of_a_server_that_does_not_start_has_its_output(tmp_path: Path) -> None:
     script = tmp_path / "broken.py"
     script.write_text("raise SystemExit('no such store')")
     with (
-        pytest.raises(AssertionError, match="ended with 1 before it listened") as caught,
+        pytest.raises(AssertionError, match="exited with status 1 before it listened") as caught,
         serving(script, log=tmp_path / "server.log"),
     ):
         pass
@@ -44,20 +44,22 @@ def test_a_server_that_does_not_start_is_shown_with_what_it_printed(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("where", "outcome"), [("true", pytest.fail.Exception), ("", pytest.skip.Exception)])
-def test_what_is_missing_fails_in_continuous_integration_and_skips_elsewhere(
+def test_a_missing_node_fails_in_continuous_integration_and_skips_elsewhere(
     where: str, outcome: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def find_nothing() -> Path:
-        raise Missing("there is no Node here")
+        raise NodeMissing("there is no Node here")
 
     monkeypatch.setattr(node, "find_program", find_nothing)
-    monkeypatch.setattr(node, "attempt", node.attempt.__wrapped__)  # what was found before must not be remembered
+    monkeypatch.setattr(
+        node, "prepare_once", node.prepare_once.__wrapped__
+    )  # without the cached result of earlier tests
     monkeypatch.setenv("CI", where)
     with pytest.raises(outcome, match="there is no Node here"):
         node_or_skip()
 
 
-def test_an_npm_that_fails_leaves_nothing_that_looks_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_npm_leaves_no_installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken_npm(_: Path) -> list[str]:
         return [sys.executable, "-c", "raise SystemExit('no network')"]
 
@@ -65,17 +67,17 @@ def test_an_npm_that_fails_leaves_nothing_that_looks_installed(tmp_path: Path, m
     monkeypatch.setattr(node, "find_npm", broken_npm)
     monkeypatch.setattr(node, "find_program", Path)
     for _ in range(2):
-        with pytest.raises(Missing, match="no network"):
+        with pytest.raises(NodeMissing, match="no network"):
             prepare()
 
 
-def test_packages_are_installed_once_by_whoever_comes_first(tmp_path: Path) -> None:
-    # Two processes at once, each with an npm that takes a while and writes down that it ran.
+def test_concurrent_processes_install_the_packages_once(tmp_path: Path) -> None:
+    # Two concurrent processes, each with a slow npm that records that it ran.
     program = f"""
 import sys
 from pathlib import Path
 sys.path.insert(0, {str(ROOT)!r})
-import node
+from tests.support import node
 npm = "import pathlib, time; time.sleep(0.3); pathlib.Path('../../ran').open('a').write('x')"
 node.CACHE = Path('cache').absolute()
 node.find_npm = lambda _: [sys.executable, "-c", npm]
@@ -86,16 +88,16 @@ print(node.prepare().modules)
         subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
         for _ in range(2)
     ]
-    places = {process.communicate(timeout=60)[0] for process in both}
-    assert len(places) == 1
+    folders = {process.communicate(timeout=60)[0] for process in both}
+    assert len(folders) == 1
     assert (tmp_path / "ran").read_text() == "x"
 
 
-def test_a_script_is_put_where_it_finds_the_packages(tmp_path: Path) -> None:
+def test_a_script_is_copied_next_to_the_packages(tmp_path: Path) -> None:
     modules = tmp_path / "installed/node_modules"
     modules.mkdir(parents=True)
     folder = tmp_path / "work"
     folder.mkdir()
-    script = Node(Path("node"), modules).place(HERE / "drive_v2026.mjs", folder)
+    script = Node(Path("node"), modules).copy_script(HERE / "drive_v2026.mjs", folder)
     assert script.parent == folder
     assert (folder / "node_modules").resolve() == modules.resolve()

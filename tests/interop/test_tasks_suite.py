@@ -1,4 +1,4 @@
-"""The official suite for the tasks extension, against an example that uses nothing but the public API."""
+"""The official suite for the tasks extension passes against an example that uses only the public API."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,7 +23,7 @@ SCENARIOS = (
     "tasks-wire-fields",
 )
 SKIPS_ITSELF = ("tasks-status-notifications", "tasks-status-notifications", "SKIPPED")
-"""The suite has yet to write this scenario."""
+"""The suite does not implement this scenario yet."""
 
 
 @pytest.mark.parametrize("store", ["memory", "sqlite", "postgres"])
@@ -47,6 +47,6 @@ def test_every_check_of_the_tasks_extension_succeeds(
         ThreadPoolExecutor(max_workers=4) as pool,
     ):
         checks = [check for checks in pool.map(run, SCENARIOS) for check in checks]
-        unlike = [check for check in checks if check.status != "SUCCESS" and check.verdict != SKIPS_ITSELF]
-        assert not describe(unlike)
+        unsuccessful = [check for check in checks if check.status != "SUCCESS" and check.verdict != SKIPS_ITSELF]
+        assert not describe(unsuccessful)
     assert {check.scenario for check in checks} == set(SCENARIOS)

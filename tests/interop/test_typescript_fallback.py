@@ -1,7 +1,7 @@
-"""The official TypeScript client, whose user has no tasks, gets the results of calls that take longer than it waits.
+"""The official TypeScript client, without task support, gets the results of calls that outlast its wait.
 
-It checks structured content against the schemas that it was shown. Every step is checked where it is done, in the
-script. Here it is seen that each has been done, and held.
+It validates structured content against the schemas of the tools. The script checks each step, and this test checks that
+all steps ran and passed.
 """
 
 import json
@@ -18,7 +18,7 @@ from tests.support.official_suite import serving
 HERE = Path(__file__).parent
 SERVER = ROOT / "tests/support/server/fallback/example_server.py"
 WAIT = ("--wait", "2")
-"""Seconds that a call waits, as `drive_fallback.mjs` has it too."""
+"""Seconds that a call waits. `drive_fallback.mjs` has the same value."""
 
 STEPS = [
     "listed",
@@ -38,12 +38,12 @@ STEPS = [
 
 def drive(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     node = node_or_skip()
-    script = node.place(HERE / "drive_fallback.mjs", folder, HERE / "steps.mjs")
+    script = node.copy_script(HERE / "drive_fallback.mjs", folder, HERE / "steps.mjs")
     return subprocess.run([node.program, script, *arguments], capture_output=True, text=True, check=False, timeout=100)
 
 
 @pytest.mark.parametrize("transport", ["http", "stdio"])
-def test_the_typescript_sdk_goes_on_with_tasks_in_words(transport: str, tmp_path: Path) -> None:
+def test_the_typescript_sdk_uses_fallback_tasks(transport: str, tmp_path: Path) -> None:
     if transport == "stdio":
         store = ("--store", str(tmp_path / "tasks.db"))
         done = drive(tmp_path, "stdio", sys.executable, str(SERVER), "--transport", "stdio", *store, *WAIT)
@@ -53,6 +53,6 @@ def test_the_typescript_sdk_goes_on_with_tasks_in_words(transport: str, tmp_path
     steps = [json.loads(line) for line in done.stdout.splitlines()]
     wrong = "\n".join(f"{step['step']}: {step['found']}" for step in steps if not step["ok"])
     assert not wrong, wrong
-    # Some are done side by side.
+    # Some steps run concurrently.
     assert sorted(step["step"] for step in steps) == sorted(STEPS), f"{done.stdout}\n{done.stderr}"
     assert done.returncode == 0, done.stderr

@@ -1,6 +1,6 @@
-"""The official TypeScript clients of 2025-11-25 start tasks, follow, list and cancel them, and answer what they ask.
+"""The official TypeScript clients of 2025-11-25 start, follow, list and cancel tasks, and answer input requests.
 
-Every step is checked where it is done, in the scripts. Here it is seen that each has been done, and held.
+The scripts check each step, and these tests check that all steps ran and passed.
 """
 
 import json
@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 SERVER = ROOT / "examples/conformance.py"
 TRANSPORTS = pytest.mark.parametrize("transport", ["http", "stdio"])
 
-OF_THE_SDK = [
+SDK_STEPS = [
     "handshake",
     "support",
     "completion",
@@ -37,7 +37,7 @@ OF_THE_SDK = [
     "unknown",
     "understood",
 ]
-OF_THE_EXTENSION = [
+EXTENSION_STEPS = [
     "handshake",
     "completion",
     "without a task",
@@ -51,7 +51,7 @@ OF_THE_EXTENSION = [
     "unknown",
     "understood",
 ]
-OF_THOSE_ASKED = [
+ELICITATION_STEPS = [
     "1.x elicitation",
     "1.x sampling",
     "1.x withdrawn",
@@ -63,7 +63,7 @@ OF_THOSE_ASKED = [
 
 
 def run_script(node: Node, name: str, folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    script = node.place(HERE / name, folder, HERE / "steps.mjs")
+    script = node.copy_script(HERE / name, folder, HERE / "steps.mjs")
     command = [node.program, script, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
 
@@ -82,30 +82,30 @@ def assert_driven(name: str, folder: Path, transport: str, expected: list[str]) 
     steps = [json.loads(line) for line in done.stdout.splitlines()]
     wrong = "\n".join(f"{step['step']}: {step['found']}" for step in steps if not step["ok"])
     assert not wrong, wrong
-    # Some are done side by side.
+    # Some steps run concurrently.
     assert sorted(step["step"] for step in steps) == sorted(expected), f"{done.stdout}\n{done.stderr}"
     assert done.returncode == 0, done.stderr
 
 
 @TRANSPORTS
 def test_the_typescript_sdk_drives_tasks_of_2025(transport: str, tmp_path: Path) -> None:
-    assert_driven("drive_g1.mjs", tmp_path, transport, OF_THE_SDK)
+    assert_driven("drive_v2025.mjs", tmp_path, transport, SDK_STEPS)
 
 
 @TRANSPORTS
 def test_the_typescript_extension_drives_tasks_of_2025(transport: str, tmp_path: Path) -> None:
-    assert_driven("drive_g1_ext.mjs", tmp_path, transport, OF_THE_EXTENSION)
+    assert_driven("drive_v2025_ext.mjs", tmp_path, transport, EXTENSION_STEPS)
 
 
 @TRANSPORTS
-def test_typescript_clients_with_tasks_of_their_own_are_asked_with_tasks(transport: str, tmp_path: Path) -> None:
-    assert_driven("drive_g1_asked.mjs", tmp_path, transport, OF_THOSE_ASKED)
+def test_typescript_clients_answer_input_requests_as_tasks(transport: str, tmp_path: Path) -> None:
+    assert_driven("drive_v2025_elicitation.mjs", tmp_path, transport, ELICITATION_STEPS)
 
 
 def test_a_server_without_tasks_fails_the_steps(tmp_path: Path) -> None:
     node = node_or_skip()
     with serving(ROOT / "tests/support/interop/core_server.py", log=tmp_path / "server.log") as url:
-        done = run_script(node, "drive_g1.mjs", tmp_path, "http", url)
-    held = [step["step"] for step in map(json.loads, done.stdout.splitlines()) if step["ok"]]
-    assert set(held) <= {"list", "understood"}, done.stdout
+        done = run_script(node, "drive_v2025.mjs", tmp_path, "http", url)
+    passed = [step["step"] for step in map(json.loads, done.stdout.splitlines()) if step["ok"]]
+    assert set(passed) <= {"list", "understood"}, done.stdout
     assert done.returncode == 1

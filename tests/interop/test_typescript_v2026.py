@@ -1,4 +1,4 @@
-"""The official TypeScript client gets results out of our tasks, answers them and cancels them."""
+"""The official TypeScript client of 2026-07-28 gets results of tasks, answers their input requests and cancels them."""
 
 import json
 import subprocess
@@ -15,7 +15,11 @@ SCRIPT = Path(__file__).with_name("drive_v2026.mjs")
 
 def drive(node: Node, folder: Path, *arguments: str) -> None:
     done = subprocess.run(
-        [node.program, node.place(SCRIPT, folder), *arguments], capture_output=True, text=True, check=False, timeout=60
+        [node.program, node.copy_script(SCRIPT, folder), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     steps = {step["step"]: step["ok"] for step in map(json.loads, done.stdout.splitlines())}
     assert steps == {"compute": True, "confirm": True, "cancel": True}, f"{done.stdout}\n{done.stderr}"

@@ -1,4 +1,4 @@
-"""What is hidden of a command that is shown."""
+"""Secrets in commands, URLs and messages are redacted."""
 
 import pytest
 
@@ -18,7 +18,7 @@ from raincheck.operations.redact import redact_command, redact_server
         (["run", "--key-file", "keys.pem"], "run --key-file keys.pem"),
     ],
 )
-def test_what_looks_secret_is_hidden_and_nothing_else(words: list[str], shown: str | None) -> None:
+def test_secrets_are_redacted_and_nothing_else(words: list[str], shown: str | None) -> None:
     assert redact_command(words).text == (shown or "run --api-key=... GITHUB_TOKEN=... --db-password ...")
 
 
@@ -41,7 +41,7 @@ def test_what_looks_secret_is_hidden_and_nothing_else(words: list[str], shown: s
         (["run", "postgres://me:s3/s3cret@s3cret@db/x"], "run postgres://...@db/x"),
     ],
 )
-def test_a_secret_is_hidden_in_whatever_shape_it_is_given(words: list[str], shown: str) -> None:
+def test_a_secret_is_redacted_in_any_form(words: list[str], shown: str) -> None:
     assert redact_command(words).text == shown
 
 
@@ -53,18 +53,18 @@ def test_a_secret_is_hidden_in_whatever_shape_it_is_given(words: list[str], show
         ["docker", "run", "-e", "MODE=fast", "-v", "/a:/b", "image:1"],
     ],
 )
-def test_what_only_resembles_a_secret_is_shown(words: list[str]) -> None:
+def test_text_that_only_resembles_a_secret_is_not_redacted(words: list[str]) -> None:
     assert redact_command(words).text == " ".join(words)
 
 
 @pytest.mark.parametrize(
     "word", ["--header=Authorization: Bearer s3cret", '--config={"token": "s3cret"}', "PAT=s3cret"]
 )
-def test_what_others_say_is_cleaned_of_the_value_alone(word: str) -> None:
+def test_messages_are_redacted_by_the_value_alone(word: str) -> None:
     assert redact_command(["run", word]).redact("s3cret is wrong") == "... is wrong"
 
 
-def test_what_others_say_is_cleaned_of_it() -> None:
+def test_a_secret_is_redacted_in_messages() -> None:
     covered = redact_command(["run", "--token=abcdef", "--password", "abcdefgh", "--pass=on"])
     assert covered.redact("abcdefgh and abcdef, turned on") == "... and ..., turned on"
 
@@ -77,5 +77,5 @@ def test_what_others_say_is_cleaned_of_it() -> None:
         ("unix:/it's.sock", "unix:/it's.sock"),
     ],
 )
-def test_a_name_in_the_book_is_shown_without_it(name: str, shown: str) -> None:
+def test_a_saved_server_name_is_redacted(name: str, shown: str) -> None:
     assert redact_server(name) == shown

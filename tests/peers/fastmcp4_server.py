@@ -1,7 +1,7 @@
-"""A server of FastMCP 4 with its own tasks (2026-07-28). Runs in an environment of its own.
+"""A server of FastMCP 4 with its own tasks (2026-07-28). Runs in its own environment.
 
 `fastmcp4_server.py` serves on its standard streams; `fastmcp4_server.py --http` on a free port, which it prints first.
-Tasks are kept in memory, or where the variable `DOCKET` says: `redis://127.0.0.1:6379`.
+Tasks are stored in memory, or at the URL in the variable `DOCKET`: `redis://127.0.0.1:6379`.
 """
 # Its tasks are not installed where the types are checked.
 # pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -34,12 +34,12 @@ SURE = {"type": "object", "properties": {"sure": {"type": "boolean"}}, "required
 
 @mcp.tool(task=True)
 async def greet(name: str) -> str:
-    """As tasks are without any setting."""
+    """A task with default settings."""
     return f"hello {name}"
 
 
 @mcp.tool(task=OPTIONAL)
-async def count(steps: int, progress: Progress = Progress()) -> str:  # noqa: B008 - that is how it is asked for
+async def count(steps: int, progress: Progress = Progress()) -> str:  # noqa: B008 - the API of FastMCP
     await progress.set_total(steps)
     for step in range(steps):
         await progress.set_message(f"step {step + 1} of {steps}")
@@ -60,10 +60,10 @@ async def crash(why: str) -> str:
 
 @mcp.tool(task=OPTIONAL)
 async def ask(question: str, ctx: Context) -> str | InputRequiredResult:
-    """In a task, it asks by returning, and runs from its beginning when the answer has come."""
+    """Asks by returning an input request, and runs again from the start when the answer has arrived."""
     if not ctx.input_responses:
-        asked = ElicitRequest(params=ElicitRequestFormParams(message=question, requested_schema=SURE))
-        return InputRequiredResult(input_requests={"sure": asked})
+        request = ElicitRequest(params=ElicitRequestFormParams(message=question, requested_schema=SURE))
+        return InputRequiredResult(input_requests={"sure": request})
     reply = ctx.input_responses["sure"]
     assert isinstance(reply, ElicitResult)
     return f"{reply.action} {reply.content}"
@@ -77,9 +77,9 @@ async def wait() -> str:
 
 @mcp.tool(task=True)
 async def nap(seconds: float) -> str:
-    """Says when it ended. It is polled as often as is said without any setting."""
+    """Returns the time at which it ended. It has the default poll interval."""
     await asyncio.sleep(seconds)
-    return str(time.time())  # noqa: TID251 - what another process can compare with its own
+    return str(time.time())  # noqa: TID251 - compared with another process
 
 
 @mcp.tool(task=REQUIRED)
@@ -93,18 +93,18 @@ async def plain(name: str) -> str:
 
 
 def serve_http() -> None:
-    # Said to be TCP, or asyncio leaves Nagle's algorithm on, and each answer takes 40 ms longer.
+    # With the protocol given, asyncio disables Nagle's algorithm, which would delay each response by 40 ms.
     bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.bind(("127.0.0.1", 0))
     bound.listen()
-    sys.stdout.write(f"{bound.getsockname()[1]}\n")  # whoever comes from now on waits in the socket's queue
+    sys.stdout.write(f"{bound.getsockname()[1]}\n")  # from now on, connections wait in the socket's queue
     sys.stdout.flush()
     config = uvicorn.Config(mcp.http_app(path="/mcp"), log_level="warning", timeout_graceful_shutdown=1)
     uvicorn.Server(config).run(sockets=[bound])
 
 
 if __name__ == "__main__":
-    logging.disable(logging.ERROR)  # that a tool raises is meant
+    logging.disable(logging.ERROR)  # the errors of tools are intended
     if "--http" in sys.argv:
         serve_http()
     else:

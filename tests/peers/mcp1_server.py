@@ -1,4 +1,4 @@
-"""A server of the `mcp` SDK 1.x with its experimental tasks (2025-11-25). Runs in an environment of its own.
+"""A server of the `mcp` SDK 1.x with its experimental tasks (2025-11-25). Runs in its own environment.
 
 `mcp1_server.py` serves on its standard streams; `mcp1_server.py --http` on a free port, which it prints first.
 """
@@ -28,7 +28,7 @@ from starlette.routing import Mount
 
 server: Server = Server("mcp1")
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # it is the deprecated API that is served here
+    warnings.simplefilter("ignore", DeprecationWarning)  # this server uses the deprecated API
     server.experimental.enable_tasks()
 
 SCHEMAS: dict[str, dict[str, Any]] = {
@@ -53,7 +53,7 @@ async def list_tools() -> list[Tool]:
             name=name,
             description=f"The tool {name}.",
             inputSchema={"type": "object", "properties": properties, "required": list(properties)},
-            # The default is said by leaving it out.
+            # The default is to declare nothing.
             execution=None if name == "plain" else ToolExecution(taskSupport=SUPPORT.get(name, "optional")),
         )
         for name, properties in SCHEMAS.items()
@@ -65,16 +65,16 @@ async def call_tool(name: str, arguments: dict[str, Any]) -> CallToolResult | Cr
     ctx = server.request_context
     ctx.experimental.validate_task_mode(SUPPORT.get(name, "optional"))
     if not ctx.experimental.is_task:
-        return await run(name, arguments, None, _say_nothing)
+        return await run(name, arguments, None, _report_nothing)
     token = ctx.meta.progressToken if ctx.meta else None
 
     async def work(task: ServerTaskContext) -> CallToolResult:
-        async def say(done: int, total: int) -> None:
+        async def report(done: int, total: int) -> None:
             await task.update_status(f"step {done} of {total}")
             if token is not None:
                 await ctx.session.send_progress_notification(token, done, total, f"step {done} of {total}")
 
-        return await run(name, arguments, task, say)
+        return await run(name, arguments, task, report)
 
     return await ctx.experimental.run_task(work, model_immediate_response=f"{name} is under way")
 
@@ -83,15 +83,15 @@ async def run(
     name: str,
     arguments: dict[str, Any],
     task: ServerTaskContext | None,
-    say: Callable[[int, int], Awaitable[None]],
+    report: Callable[[int, int], Awaitable[None]],
 ) -> CallToolResult:
-    """What the tools do, as tasks or not."""
+    """Run a tool, as a task or not."""
     match name:
         case "greet" | "always" | "plain":
             return text(f"hello {arguments['name']}", structured={"result": f"hello {arguments['name']}"})
         case "count":
             for step in range(arguments["steps"]):
-                await say(step + 1, arguments["steps"])
+                await report(step + 1, arguments["steps"])
                 await anyio.sleep(0.02)  # the work
             return text(f"counted to {arguments['steps']}")
         case "fail":
@@ -106,7 +106,7 @@ async def run(
             return text("never")
         case "nap":
             await anyio.sleep(arguments["seconds"])
-            ended = str(time.time())  # noqa: TID251 - what another process can compare with its own
+            ended = str(time.time())  # noqa: TID251 - compared with another process
             return text(ended, structured={"result": ended})
         case _:
             raise ValueError(f"there is no tool {name}")
@@ -118,13 +118,13 @@ async def ask(task: ServerTaskContext | None, question: str) -> Any:
     return await task.elicit(question, SURE)
 
 
-async def _say_nothing(_done: int, _total: int) -> None:
-    """A call that is no task reports nothing."""
+async def _report_nothing(_done: int, _total: int) -> None:
+    """Report nothing, since the call is not a task."""
 
 
-def text(words: str, *, structured: dict[str, Any] | None = None, is_error: bool = False) -> CallToolResult:
-    content = [TextContent(type="text", text=words)]
-    return CallToolResult(content=content, structuredContent=structured, isError=is_error)
+def text(content: str, *, structured: dict[str, Any] | None = None, is_error: bool = False) -> CallToolResult:
+    blocks = [TextContent(type="text", text=content)]
+    return CallToolResult(content=blocks, structuredContent=structured, isError=is_error)
 
 
 async def serve_stdio() -> None:
@@ -141,17 +141,17 @@ def serve_http() -> None:
             yield
 
     app = Starlette(routes=[Mount("/", app=manager.handle_request)], lifespan=lifespan)
-    # Said to be TCP, or asyncio leaves Nagle's algorithm on, and each answer takes 40 ms longer.
+    # With the protocol given, asyncio disables Nagle's algorithm, which would delay each response by 40 ms.
     bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.bind(("127.0.0.1", 0))
     bound.listen()
-    sys.stdout.write(f"{bound.getsockname()[1]}\n")  # whoever comes from now on waits in the socket's queue
+    sys.stdout.write(f"{bound.getsockname()[1]}\n")  # from now on, connections wait in the socket's queue
     sys.stdout.flush()
     uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)).run(sockets=[bound])
 
 
 if __name__ == "__main__":
-    logging.disable(logging.ERROR)  # what it logs is about callers that go, and about its own deprecation
+    logging.disable(logging.ERROR)  # it logs disconnected clients and its own deprecation
     if "--http" in sys.argv:
         serve_http()
     else:

@@ -1,4 +1,4 @@
-"""A session with a peer in which nothing is checked or left out: requests as they are, answers as they came."""
+"""A raw session with a peer: requests and responses are sent and returned unchanged, without validation."""
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -23,18 +23,18 @@ MODERN = "2026-07-28"
 TERMINAL = ("completed", "failed", "cancelled")
 
 
-class PeerWire:
-    """A session with a peer, with the handshake behind it."""
+class PeerSession:
+    """A session with a peer, after the handshake."""
 
     def __init__(self, session: ClientSession, dispatcher: JSONRPCDispatcher[Any], *, has_tasks: bool) -> None:
         self.session = session
         self.hello: Json = {}
-        """What the server answered to `initialize` or `server/discover`."""
+        """The result of `initialize` or `server/discover`."""
         self._dispatcher = dispatcher
         self._has_tasks = has_tasks
 
     async def greet(self, version: str) -> None:
-        """Go through the handshake of a version."""
+        """Do the handshake of a version."""
         if version == MODERN:
             self.hello = await self.request("server/discover")
         else:
@@ -42,10 +42,10 @@ class PeerWire:
             self.hello = initialized.model_dump(by_alias=True, mode="json", exclude_none=True)
 
     async def request(self, method: str, **params: Any) -> Json:
-        """The result of a request.
+        """Send a request and return its result.
 
         Raises:
-            MCPError: there is none.
+            MCPError: the server answered with an error.
         """
         if self.session.protocol_version is not None:
             return await self._dispatcher.send_raw_request(
@@ -75,7 +75,7 @@ class PeerWire:
                 return task
 
     async def refusal(self, method: str, **params: Any) -> Json:
-        """The error that a request is answered with."""
+        """Send a request that must be rejected, and return the error."""
         try:
             result = await self.request(method, **params)
         except MCPError as refused:
@@ -83,16 +83,16 @@ class PeerWire:
         raise AssertionError(f"{method} was answered with {result}")
 
 
-class Heard:
-    """What a server says by itself."""
+class ReceivedMessages:
+    """The notifications and input requests that a server sent."""
 
     def __init__(self) -> None:
         self.notifications: list[Json] = []
         self.questions: list[Json] = []
 
     def of(self, method: str) -> list[Json]:
-        """The parameters of the notifications of a method."""
-        return [one["params"] for one in self.notifications if one["method"] == method]
+        """Return the parameters of the notifications of a method."""
+        return [message["params"] for message in self.notifications if message["method"] == method]
 
     def take(self, item: SessionMessage | Exception) -> None:
         if isinstance(item, Exception):
@@ -107,30 +107,30 @@ class Heard:
         return ElicitResult(action="accept", content={"sure": True})
 
 
-class Overheard:
-    """A stream that tells what is read of it: a session drops what it has no name for."""
+class RecordingStream:
+    """A stream that records each item that is read from it, since a session drops unknown messages."""
 
-    def __init__(self, stream: Any, heard: Heard) -> None:
+    def __init__(self, stream: Any, received: ReceivedMessages) -> None:
         self._stream = stream
-        self._heard = heard
+        self._messages = received
 
     async def receive(self) -> SessionMessage | Exception:
         item = await self._stream.receive()
-        self._heard.take(item)
+        self._messages.take(item)
         return item
 
     async def aclose(self) -> None:
         await self._stream.aclose()
 
-    def __aiter__(self) -> "Overheard":
+    def __aiter__(self) -> "RecordingStream":
         return self
 
     async def __anext__(self) -> SessionMessage | Exception:
         item = await anext(self._stream)
-        self._heard.take(item)
+        self._messages.take(item)
         return item
 
-    async def __aenter__(self) -> "Overheard":
+    async def __aenter__(self) -> "RecordingStream":
         await self._stream.__aenter__()
         return self
 
@@ -141,21 +141,21 @@ class Overheard:
 
 
 @asynccontextmanager
-async def talking_to(
+async def open_session(
     peer: Peer,
     url: str | None = None,
     *,
     version: str | None = None,
     has_tasks: bool = True,
-    heard: Heard | None = None,
-) -> AsyncGenerator[PeerWire]:
-    """A session with a peer: with one that serves at a URL, or else with a process of its own."""
-    heard = heard or Heard()
+    received: ReceivedMessages | None = None,
+) -> AsyncGenerator[PeerSession]:
+    """Open a session with a peer: at a URL, or else with a new process on stdio."""
+    received = received or ReceivedMessages()
     async with AsyncExitStack() as stack:
         transport = stdio_client(peer.on_stdio()) if url is None else streamable_http_client(url)
         read, write = await stack.enter_async_context(transport)
-        dispatcher: JSONRPCDispatcher[Any] = JSONRPCDispatcher(Overheard(read, heard), write)
-        session = ClientSession(dispatcher=dispatcher, elicitation_callback=heard.answer)
-        wire = PeerWire(await stack.enter_async_context(session), dispatcher, has_tasks=has_tasks)
+        dispatcher: JSONRPCDispatcher[Any] = JSONRPCDispatcher(RecordingStream(read, received), write)
+        session = ClientSession(dispatcher=dispatcher, elicitation_callback=received.answer)
+        wire = PeerSession(await stack.enter_async_context(session), dispatcher, has_tasks=has_tasks)
         await wire.greet(version or peer.version)
         yield wire

@@ -1,4 +1,4 @@
-"""Is the machine any good? Bugs are planted, and the profile that CI runs must find each in all but one of some runs.
+"""The state machine finds planted bugs: the CI profile must find each one in all but one of several runs.
 
 At night it must find each in 9 of 10 runs; three runs, of which two must find it, take a third of that time.
 
@@ -25,14 +25,14 @@ RUNS = 10 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 3
 PLANTED = {
     "a stale attempt may write": ("AND version = :expected_version", ""),
     "a stale holder may extend the lease of its successor": ("AND fence = :fence", ""),
-    "a sweep cuts off a holder who extended in time": (":lease_seen IS NULL OR", ":lease_seen IS :lease_seen OR"),
+    "a sweep interrupts a holder that extended in time": (":lease_seen IS NULL OR", ":lease_seen IS :lease_seen OR"),
     "a change shortens a lease that was extended": ("WHEN phase = 'running' AND :phase = 'running'", "WHEN 0"),
     "an ended task can be claimed again": ("AND phase = 'queued'", "AND phase IN ('queued', 'completed')"),
-    "what has expired can still be read": ("(expires_at IS NULL OR expires_at > :now)", "1"),
+    "an expired task can still be read": ("(expires_at IS NULL OR expires_at > :now)", "1"),
     "a child outlives its parent": ("parent_id = ? AND finished_at IS NULL", "parent_id = ? AND 0"),
-    "a parent does not hear of its child's end": ("FROM tasks WHERE id = ?", "FROM tasks WHERE id = ? AND 0"),
-    "what is learned later is lost": ("DO UPDATE SET counts = excluded.counts", "DO NOTHING"),
-    "what has not expired is pruned": ("WHERE expires_at <= :now", "WHERE expires_at <= :now + 60000000"),
+    "a parent gets no signal of its child's end": ("FROM tasks WHERE id = ?", "FROM tasks WHERE id = ? AND 0"),
+    "durations that are merged later are lost": ("DO UPDATE SET counts = excluded.counts", "DO NOTHING"),
+    "a task that has not expired is pruned": ("WHERE expires_at <= :now", "WHERE expires_at <= :now + 60000000"),
 }
 
 
@@ -62,7 +62,7 @@ def machine_with(connect: Callable[[str, float], sqlite3.Connection]) -> type[St
 
 
 def is_found(machine: type[StoreMachine], run: int) -> bool:
-    # As CI runs it, but for shrinking: whether a bug is found is decided before.
+    # As in CI, but without shrinking: whether a bug is found is decided before that.
     profile = settings(settings.get_profile("ci"), phases=[Phase.generate], database=None)
     try:
         run_state_machine_as_test(seed(run)(machine), settings=profile)
@@ -72,7 +72,7 @@ def is_found(machine: type[StoreMachine], run: int) -> bool:
 
 
 @pytest.mark.parametrize("bug", PLANTED)
-def test_the_machine_finds_a_planted_bug_in_all_runs_but_one(bug: str) -> None:
+def test_the_state_machine_finds_a_planted_bug_in_all_runs_but_one(bug: str) -> None:
     guard, instead = PLANTED[bug]
     factory = type("Planted", (BuggyConnection,), {"guard": guard, "instead": instead})
     machine = machine_with(partial(buggy_connect, factory))
@@ -81,6 +81,6 @@ def test_the_machine_finds_a_planted_bug_in_all_runs_but_one(bug: str) -> None:
     assert found >= RUNS - 1
 
 
-def test_the_machine_finds_nothing_where_nothing_is_planted() -> None:
+def test_the_state_machine_finds_nothing_without_a_planted_bug() -> None:
     factory = type("Unplanted", (BuggyConnection,), {"guard": "no statement has this", "instead": ""})
     assert not is_found(machine_with(partial(buggy_connect, factory)), run=0)

@@ -28,7 +28,7 @@ class PostgresMachine(StoreMachine):
     server: PostgresServer
 
     def make_store(self, folder: Path) -> PostgresStore:
-        # Many share a database, each in a schema of its own: that is quicker than a database for each.
+        # All runs share a database, each in its own schema: that is faster than a database for each.
         schema = folder.name[-32:]
         return PostgresStore(f"{self.server.url()}?schema={schema}", jobs=ProcrastinateJobQueue(schema), connections=1)
 

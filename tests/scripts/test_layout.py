@@ -1,36 +1,34 @@
-"""The check of the layout: what is too large fails, and what is merely large is reported."""
+"""The layout check fails on modules and folders that are too large, and reports large ones."""
 
 from scripts.layout import ROOT, Layout, errors_of, notes_on
 
 
 def layout(**lines: int) -> Layout:
-    """Modules of a package, by name and size. `other.py` alone imports `small.py`."""
+    """A layout with modules of these sizes. Only `other.py` imports `small.py`."""
     return Layout({f"src/kit/{name}.py": size for name, size in lines.items()}, {"src/kit/small.py": {"other.py"}})
 
 
 def test_a_module_of_500_lines_fails() -> None:
     assert list(errors_of(layout(one=499))) == []
-    assert list(errors_of(layout(one=500))) == [
-        "src/kit/one.py has 500 lines: split it by what it is about (500 is the limit)"
-    ]
+    assert list(errors_of(layout(one=500))) == ["src/kit/one.py has 500 lines: split it by topic (500 is the limit)"]
 
 
-def test_a_folder_of_20_modules_fails_whatever_its_init_holds() -> None:
+def test_a_folder_of_20_modules_fails_not_counting_its_init() -> None:
     names = [f"module_{number}" for number in range(19)]
     assert list(errors_of(layout(__init__=10, **dict.fromkeys(names, 100)))) == []
     assert list(errors_of(layout(one_more=100, **dict.fromkeys(names, 100)))) == [
-        "src/kit has 20 modules: give some a folder of their own (20 is the limit)"
+        "src/kit has 20 modules: move some into a new folder (20 is the limit)"
     ]
 
 
-def test_what_is_merely_large_is_reported() -> None:
+def test_large_modules_and_folders_are_reported() -> None:
     assert list(notes_on(layout(one=400))) == []
     assert list(notes_on(layout(one=401))) == ["src/kit/one.py has 401 lines"]
     names = [f"module_{number}" for number in range(16)]
     assert list(notes_on(layout(**dict.fromkeys(names, 100)))) == ["src/kit has 16 modules"]
 
 
-def test_a_small_module_that_one_other_imports_is_reported() -> None:
+def test_a_small_module_with_a_single_importer_is_reported() -> None:
     assert list(notes_on(layout(small=60))) == []
     assert list(notes_on(layout(small=59, shared=59))) == [
         "src/kit/small.py has 59 lines, and only other.py imports it: it may belong inside"

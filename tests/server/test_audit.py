@@ -1,4 +1,4 @@
-"""The audit log: a line for whatever matters about a task and its owner, and nothing of what is in it."""
+"""The audit log has a line for each important event of a task, and none of the task's content."""
 
 import json
 import logging
@@ -21,14 +21,14 @@ from raincheck.stores.memory import MemoryStore
 from raincheck.stores.requests import Page, TaskQuery
 from raincheck.testing import FakeClock, StoreHarness
 from tests.support.server.caller_v2026 import Caller, Refused
-from tests.support.server.example import QUICK, Shop
+from tests.support.server.example import QUICK, ExampleServer
 
 pytestmark = pytest.mark.anyio
 
 LOCAL = '["local"]'
 
 PAYLOAD = "pay-load"
-"""Is in all that is said, asked, answered and raised here, and belongs into no line."""
+"""Occurs in every argument, question, answer and error here, and must be in no line."""
 
 YES: dict[str, Any] = {"elicit-0": {"action": "accept", "content": {"why": PAYLOAD}}}
 
@@ -44,7 +44,7 @@ class Lines:
         return [record for record in self._caplog.records if record.name == "raincheck.audit"]
 
     def of(self, task_id: str) -> list[dict[str, Any]]:
-        """What is said of a task, without whose it is, where that is clear."""
+        """Return the events of a task, without the owner where that is clear."""
         fields = [record.audit for record in self.records if record.audit.get("task") == task_id]
         assert all(one.pop("owner") == LOCAL for one in map(dict, fields))
         return [{name: value for name, value in one.items() if name not in ("owner", "task")} for one in fields]
@@ -73,66 +73,66 @@ async def lines(caplog: pytest.LogCaptureFixture) -> AsyncIterator[Lines]:
             assert name == "event" or f" {name}={value} " in f" {words} " or f"{name}={json.dumps(value)}" in words
 
 
-def make(store: str | Path = "memory:", **options: Any) -> Shop:
-    shop = Shop(store, **options)
+def make(store: str | Path = "memory:", **options: Any) -> ExampleServer:
+    server = ExampleServer(store, **options)
 
-    @shop.tasks.tool()
+    @server.tasks.tool()
     async def say(text: str) -> dict[str, str]:
         return {"said": text}
 
-    @shop.tasks.tool(inline_for=30)
+    @server.tasks.tool(inline_for=30)
     async def say_at_once(text: str) -> str:
         return text
 
-    @shop.tasks.tool(inline_for=30)
+    @server.tasks.tool(inline_for=30)
     async def refuse(text: str) -> str:
         raise ToolError(text)
 
-    @shop.tasks.tool(inline_for=30)
+    @server.tasks.tool(inline_for=30)
     async def fail(text: str) -> str:
         raise MCPError(-32050, text, {"text": text})
 
-    @shop.tasks.tool(retry=RetryPolicy(attempts=1))
+    @server.tasks.tool(retry=RetryPolicy(attempts=1))
     async def crash(text: str) -> str:
         raise LookupError(text)
 
-    @shop.tasks.tool()
+    @server.tasks.tool()
     async def ask(text: str, task: TaskContext) -> str:
         await task.status(text)
         return str(await task.elicit(text, {"type": "object"}))
 
-    @shop.tasks.tool(timeout=0.1)
+    @server.tasks.tool(timeout=0.1)
     async def ask_in_time(text: str, task: TaskContext) -> str:
         return str(await task.elicit(text, {"type": "object"}))
 
-    @shop.tasks.tool()
+    @server.tasks.tool()
     async def parent(generations: int, task: TaskContext) -> str:
         child = await task.spawn("parent", {"generations": generations - 1}) if generations else None
         return str(await (task.elicit(PAYLOAD, {"type": "object"}) if child is None else child.result()))
 
-    shop.tasks.enable("*")
-    return shop
+    server.tasks.enable("*")
+    return server
 
 
-async def test_a_task_that_completes_has_a_line_for_its_beginning_its_end_and_each_look_at_its_result(
+async def test_a_completed_task_has_a_line_for_its_start_its_end_and_each_retrieval(
     lines: Lines,
 ) -> None:
-    shop = make()
-    async with shop.open() as caller:
+    server = make()
+    async with server.open() as caller:
         task_id = await caller.start("say", {"text": PAYLOAD})
-        await shop.tasks.engine.wait(task_id)
-        said = [
+        await server.tasks.engine.wait(task_id)
+        expected = [
             {"event": "created", "tool": "say"},
             {"event": "ended", "tool": "say", "how": "completed"},
         ]
-        assert lines.of(task_id) == said
+        assert lines.of(task_id) == expected
         for _ in range(2):
             assert (await caller.get(task_id))["status"] == "completed"
-            said.append({"event": "retrieved", "tool": "say"})
-            assert lines.of(task_id) == said
+            expected.append({"event": "retrieved", "tool": "say"})
+            assert lines.of(task_id) == expected
 
 
-async def test_looking_at_a_task_that_works_is_no_retrieval(lines: Lines) -> None:
+async def test_polling_a_working_task_is_not_a_retrieval(lines: Lines) -> None:
     async with make().open() as caller:
         task_id = await caller.start("ask", {"text": PAYLOAD})
         await caller.until(task_id, "input_required")
@@ -156,20 +156,20 @@ async def test_a_result_that_is_pushed_is_retrieved(lines: Lines) -> None:
 
 @pytest.mark.parametrize("knows_tasks", [True, False])
 async def test_a_result_that_is_answered_at_once_is_retrieved(lines: Lines, knows_tasks: bool) -> None:
-    shop = make()
-    async with shop.open(**({} if knows_tasks else {"capabilities": {}})) as caller:
+    server = make()
+    async with server.open(**({} if knows_tasks else {"capabilities": {}})) as caller:
         assert (await caller.call("say_at_once", {"text": PAYLOAD}))["resultType"] == "complete"
-        (task,) = (await shop.tasks.engine.list_tasks()).tasks
+        (task,) = (await server.tasks.engine.list_tasks()).tasks
         assert lines.events(task.id) == ["created", "ended", "retrieved"]
 
 
 @pytest.mark.parametrize("knows_tasks", [True, False])
 async def test_a_call_whose_task_fails_is_not_refused(lines: Lines, knows_tasks: bool) -> None:
-    shop = make()
-    async with shop.open(**({} if knows_tasks else {"capabilities": {}})) as caller:
+    server = make()
+    async with server.open(**({} if knows_tasks else {"capabilities": {}})) as caller:
         with pytest.raises(Refused, match=PAYLOAD):
             await caller.call("fail", {"text": PAYLOAD})
-        (task,) = (await shop.tasks.engine.list_tasks()).tasks
+        (task,) = (await server.tasks.engine.list_tasks()).tasks
         assert lines.of(task.id) == [
             {"event": "created", "tool": "fail"},
             {"event": "ended", "tool": "fail", "how": "failed"},
@@ -178,11 +178,11 @@ async def test_a_call_whose_task_fails_is_not_refused(lines: Lines, knows_tasks:
         assert lines.refusals() == []
 
 
-async def test_the_end_says_how(lines: Lines) -> None:
-    shop = make()
-    async with shop.open() as caller:
+async def test_the_line_for_the_end_names_the_final_phase(lines: Lines) -> None:
+    server = make()
+    async with server.open() as caller:
         assert (await caller.call("refuse", {"text": PAYLOAD}))["isError"]
-        (told,) = (await shop.tasks.engine.list_tasks()).tasks
+        (told,) = (await server.tasks.engine.list_tasks()).tasks
         crashed = await caller.start("crash", {"text": PAYLOAD})
         late = await caller.start("ask_in_time", {"text": PAYLOAD})
         for task_id in (crashed, late):
@@ -192,29 +192,29 @@ async def test_the_end_says_how(lines: Lines) -> None:
         assert lines.of(late)[1] == {"event": "ended", "tool": "ask_in_time", "how": "failed"}
 
 
-async def test_a_cancel_and_what_it_ended_have_each_their_line(lines: Lines) -> None:
+async def test_a_cancel_and_the_end_of_its_task_each_have_a_line(lines: Lines) -> None:
     async with make().open() as caller:
         task_id = await caller.start("ask", {"text": PAYLOAD})
         await caller.cancel(task_id)
-        said = [
+        expected = [
             {"event": "created", "tool": "ask"},
             {"event": "ended", "tool": "ask", "how": "cancelled"},
             {"event": "cancelled", "tool": "ask"},
         ]
-        assert lines.of(task_id) == said
+        assert lines.of(task_id) == expected
         # One that comes too late is acknowledged, and ended nothing.
         await caller.cancel(task_id)
-        assert lines.of(task_id) == said
+        assert lines.of(task_id) == expected
 
 
 @pytest.mark.parametrize("store", ["memory:", "sqlite"])
-async def test_children_that_are_cancelled_with_their_parent_have_each_their_line(
+async def test_children_that_are_cancelled_with_their_parent_each_have_a_line(
     lines: Lines, tmp_path: Path, store: str
 ) -> None:
-    shop = make("memory:" if store == "memory:" else tmp_path / "tasks.db")
-    async with shop.open() as caller:
+    server = make("memory:" if store == "memory:" else tmp_path / "tasks.db")
+    async with server.open() as caller:
         task_id = await caller.start("parent", {"generations": 2})
-        engine = shop.tasks.engine
+        engine = server.tasks.engine
         # Each of them parks once it has started the next, and the youngest when it has asked.
         family = list((await engine.list_tasks()).tasks)
         while len(family) < 3:
@@ -235,68 +235,72 @@ async def test_children_that_are_cancelled_with_their_parent_have_each_their_lin
         assert lines.events(eldest.id) == ["created", "ended", "cancelled"]
 
 
-async def test_a_child_that_was_changed_last_has_its_line_too(lines: Lines) -> None:
+async def test_a_cancelled_child_that_was_updated_after_its_parent_has_a_line(lines: Lines) -> None:
     clock, store = FakeClock(), MemoryStore()
     await store.open()
-    scene = StoreHarness(audited(store), clock)
-    parent = await scene.create()
-    child = await scene.create(parent_id=parent.id, tool=Tool("child"))
-    await scene.create(parent_id=child.id)
-    sibling = await scene.create(parent_id=parent.id)
-    await scene.apply(sibling, Cancel("caller", None))
+    harness = StoreHarness(audited(store), clock)
+    parent = await harness.create()
+    child = await harness.create(parent_id=parent.id, tool=Tool("child"))
+    await harness.create(parent_id=child.id)
+    sibling = await harness.create(parent_id=parent.id)
+    await harness.apply(sibling, Cancel("caller", None))
     clock.advance(10)
-    await scene.claim(tools=frozenset({Tool("child")}))
-    # As if the clock of whoever claimed it were ahead.
+    await harness.claim(tools=frozenset({Tool("child")}))
+    # As if the clock of the worker that claimed it were ahead.
     clock.advance(-5)
-    await scene.apply(parent, Cancel("caller", None))
+    await harness.apply(parent, Cancel("caller", None))
     ended = [record.audit["task"] for record in lines.records if record.audit["event"] == "ended"]
     assert sorted(ended) == ["task-0001", "task-0002", "task-0003", "task-0004"]
     await store.close()
 
 
-async def test_a_call_that_is_made_again_joins(lines: Lines) -> None:
+async def test_a_repeated_call_is_logged_as_joined(lines: Lines) -> None:
     async with make().open() as caller:
         again = {"meta": {"raincheck/idempotency-key": PAYLOAD}}
         task_id = await caller.start("ask", {"text": PAYLOAD}, **again)
         assert await caller.start("ask", {"text": PAYLOAD}, **again) == task_id
         assert lines.events(task_id) == ["created", "joined"]
-        # The refusal quotes the key to its caller, and to nobody else.
+        # The error quotes the key to its caller, and to no other reader.
         with pytest.raises(Refused, match=PAYLOAD):
             await caller.start("say", {"text": PAYLOAD}, **again)
         (refused,) = lines.refusals()
         assert refused == {"event": "refused", "owner": LOCAL, "tool": "say", "method": "tools/call", "code": -32602}
 
 
-async def test_of_two_servers_on_one_file_the_one_that_wrote_the_end_says_so(lines: Lines, tmp_path: Path) -> None:
+async def test_of_two_servers_on_one_file_only_the_one_that_wrote_the_end_logs_it(lines: Lines, tmp_path: Path) -> None:
     path = tmp_path / "tasks.db"
     async with make(path, works=False).open() as caller, make(path).open() as other:
         task_id = await caller.start("ask", {"text": PAYLOAD})
         await other.until(task_id, "input_required")
         await other.update(task_id, YES)
         await caller.until(task_id)
-        # The other may have seen the end before the one that wrote it has said so.
+        # The other server may have seen the end before the writer has logged it.
         events = lines.events(task_id)
         assert [events.count(one) for one in ("created", "ended")] == [1, 1]
 
 
-async def test_every_refusal_has_a_line_that_names_who_asked(lines: Lines) -> None:
+async def test_every_refusal_has_a_line_that_names_the_caller(lines: Lines) -> None:
     async with make().open_http() as anybody:
         anonymous = '["anonymous"]'
         task_id = await anybody.start("ask", {"text": PAYLOAD})
-        stranger = Caller(anybody.wire, headers={"authorization": PAYLOAD})
-        plain = Caller(anybody.wire, capabilities={})
+        stranger = Caller(anybody.transport, headers={"authorization": PAYLOAD})
+        fallback_caller = Caller(anybody.transport, capabilities={})
         for method in ("tasks/get", "tasks/update", "tasks/cancel"):
             params = {"inputResponses": YES} if method == "tasks/update" else {}
-            for one, asked, code in ((stranger, task_id, -32602), (anybody, "x", -32602), (plain, task_id, -32021)):
+            for one, asked, code in (
+                (stranger, task_id, -32602),
+                (anybody, "x", -32602),
+                (fallback_caller, task_id, -32021),
+            ):
                 with pytest.raises(Refused):
                     await one.request(method, {"taskId": asked, **params})
                 refused = lines.refusals()[-1]
                 owner = refused.pop("owner")
-                # Of an anonymous task, most of the id is left out, whoever asks for it.
+                # Most of the id of an anonymous task is left out, for every caller.
                 assert refused == {"event": "refused", "task": f"{asked[:20]}...", "method": method, "code": code}
                 assert owner.startswith('["header"') if one is stranger else owner == anonymous
         with pytest.raises(Refused):
-            async with plain.listening(task_id):
+            async with fallback_caller.listening(task_id):
                 pass
         assert lines.refusals()[-1] == {
             "event": "refused",
@@ -308,7 +312,7 @@ async def test_every_refusal_has_a_line_that_names_who_asked(lines: Lines) -> No
 
 
 async def test_the_same_header_is_another_owner_in_another_store(lines: Lines) -> None:
-    # So nobody who reads the lines can try out which header it was.
+    # So readers of the log can't guess the header.
     for _ in range(2):
         async with make().open_http(headers={"authorization": "Bearer guessable"}) as caller:
             await caller.start("ask", {"text": PAYLOAD})
@@ -316,7 +320,7 @@ async def test_the_same_header_is_another_owner_in_another_store(lines: Lines) -
     assert first != second
 
 
-async def test_the_id_of_an_anonymous_task_which_is_the_right_to_it_is_in_no_line(lines: Lines) -> None:
+async def test_no_line_contains_the_whole_id_of_an_anonymous_task(lines: Lines) -> None:
     async with make().open_http() as anybody:
         task_id = await anybody.start("ask", {"text": PAYLOAD})
         await anybody.until(task_id, "input_required")
@@ -337,7 +341,7 @@ async def test_a_refusal_for_a_quota_has_a_line(lines: Lines) -> None:
 
 
 @pytest.mark.parametrize("odd", ["x\nended owner=me", "x\r\ny", "x\u2028y", "x\x1b[2Jy", "x" * 3_000, "ü", "x\0y"])
-async def test_what_a_stranger_calls_a_task_can_make_no_line_of_its_own(lines: Lines, odd: str) -> None:
+async def test_a_task_id_from_a_caller_can_not_inject_a_log_line(lines: Lines, odd: str) -> None:
     async with make().open() as caller:
         for method in ("tasks/get", "tasks/update", "tasks/cancel"):
             with pytest.raises(Refused):
@@ -366,7 +370,7 @@ class Forgetful:
         return await self._store.list_tasks(query, **options)
 
 
-async def test_what_has_been_written_is_not_undone_by_an_audit_that_cannot_read(lines: Lines) -> None:
+async def test_a_committed_change_stands_when_its_audit_lines_can_not_be_read(lines: Lines) -> None:
     store, toolbox = MemoryStore(), Toolbox()
 
     @toolbox.tool

@@ -1,4 +1,4 @@
-"""What a body may find out of what its caller can be asked, and what is asked of whom."""
+"""A body can check which input its caller supports, and unsupported input is refused."""
 
 # pyright: reportUnusedFunction=false
 
@@ -27,7 +27,7 @@ from raincheck.engine.inputs import check_capability
 from raincheck.errors import ToolError
 from tests.server.test_owners import bearing, make_with_tokens, serving
 from tests.support.server.caller_v2026 import TASKS
-from tests.support.server.example import Shop
+from tests.support.server.example import ExampleServer
 from tests.support.server.tools import text_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
@@ -57,18 +57,18 @@ CHANGES = ClientCapabilities(roots=RootsCapability(list_changed=True))
     ],
     ids=str,
 )
-async def test_a_body_learns_what_its_caller_declared_in_depth(
+async def test_a_body_can_check_nested_capabilities_of_its_caller(
     declared: dict[str, Any],
     wanted: ClientCapabilities,
     has_it: bool,
 ) -> None:
-    shop = Shop()
+    server = ExampleServer()
 
-    @shop.tasks.tool
+    @server.tasks.tool
     async def look(ctx: Context[Any, Any]) -> bool:
         return ctx.session.check_client_capability(wanted)
 
-    async with shop.open(capabilities={**TASKS, **declared}) as caller:
+    async with server.open(capabilities={**TASKS, **declared}) as caller:
         result = await caller.result(await caller.start("look"))
         assert result["structuredContent"] == {"result": has_it}
 
@@ -88,7 +88,7 @@ async def test_a_body_learns_what_its_caller_declared_in_depth(
         (None, "form", "elicitation"),
     ],
 )
-def test_a_question_is_asked_in_a_way_that_the_caller_knows(
+def test_a_question_uses_a_mode_that_the_caller_supports(
     declared: dict[str, Any] | None, mode: str | None, missing: str | None
 ) -> None:
     capabilities = {} if declared is None else {"elicitation": declared}
@@ -103,7 +103,7 @@ def test_a_question_is_asked_in_a_way_that_the_caller_knows(
 
 
 @pytest.mark.parametrize("caller", [None, encode(None), encode({}), encode({"capabilities": None}), encode("?")])
-def test_where_nothing_is_known_of_the_caller_anything_may_be_asked(caller: Any) -> None:
+def test_without_a_caller_every_mode_is_allowed(caller: Any) -> None:
     for kind in InputKind:
         check_capability(caller, kind, {"mode": "url"})
 
@@ -115,17 +115,17 @@ def test_other_questions_need_their_capability_and_no_mode(kind: InputKind) -> N
         check_capability(encode({"capabilities": {"elicitation": {}}}), kind, {})
 
 
-async def test_what_a_request_of_the_sdk_says_beside_its_question_is_not_kept() -> None:
-    shop = Shop()
+async def test_metadata_of_an_sdk_request_is_not_stored_with_its_question() -> None:
+    server = ExampleServer()
 
-    @shop.tasks.tool
+    @server.tasks.tool
     async def ask(ctx: Context[Any, Any]) -> str:
         params = ElicitRequestFormParams.model_validate(
             {"message": "Sure?", "requestedSchema": {"type": "object"}, "_meta": {"progressToken": "mine"}}
         )
         return (await ctx.session.send_request(ElicitRequest(params=params), ElicitResult)).action
 
-    async with shop.open() as caller:
+    async with server.open() as caller:
         task_id = await caller.start("ask")
         task = await caller.until(task_id, "input_required")
         (request,) = task["inputRequests"].values()
@@ -135,28 +135,28 @@ async def test_what_a_request_of_the_sdk_says_beside_its_question_is_not_kept() 
         assert text_of(await caller.result(task_id)) == "decline"
 
 
-async def test_a_tool_that_an_ordinary_tool_calls_is_a_task_of_whoever_called_with_their_identity() -> None:
-    shop = make_with_tokens()
+async def test_a_tool_called_by_an_ordinary_tool_is_a_task_of_the_original_caller() -> None:
+    server = make_with_tokens()
     ids: list[str] = []
 
-    @shop.tasks.tool
+    @server.tasks.tool
     async def inner(task: TaskContext) -> str:
         ids.append(task.id)
         token = get_access_token()
         return "nobody" if token is None else str(token.subject)
 
-    @shop.mcp.tool()
+    @server.mcp.tool()
     async def outer(ctx: Context[Any, Any]) -> str:
         result: Any = await ctx.mcp_server.call_tool("inner", {}, ctx)
         return result.content[0].text
 
-    async with serving(shop) as wire:
-        assert text_of(await bearing(wire, "alice").call("outer")) == "alice"
-        assert text_of(await bearing(wire, "mallory").call("outer")) == "mallory"
+    async with serving(server) as transport:
+        assert text_of(await bearing(transport, "alice").call("outer")) == "alice"
+        assert text_of(await bearing(transport, "mallory").call("outer")) == "mallory"
         alice = Owner.token("https://a.example", "alice")
-        assert (await shop.tasks.engine.task(ids[0], owner=alice)).tool.name == "inner"
-        assert (await bearing(wire, "alice").get(ids[0]))["status"] == "completed"
+        assert (await server.tasks.engine.task(ids[0], owner=alice)).tool.name == "inner"
+        assert (await bearing(transport, "alice").get(ids[0]))["status"] == "completed"
         # Outside any request it is the program's own.
-        result: Any = await shop.mcp.call_tool("inner", {})
+        result: Any = await server.mcp.call_tool("inner", {})
         assert result.content[0].text == "nobody"
-        assert (await shop.tasks.engine.task(ids[2])).owner == Owner.local()
+        assert (await server.tasks.engine.task(ids[2])).owner == Owner.local()

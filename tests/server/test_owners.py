@@ -1,4 +1,4 @@
-"""Whose a task is: who gets at it, who does not, and that those can't tell it from one that never was."""
+"""Only the owner of a task has access to it. For all other callers, it looks like an unknown task."""
 
 import asyncio
 import logging
@@ -19,8 +19,8 @@ from raincheck.core.owner import OwnerKind
 from raincheck.server.identity import OwnerFunction
 from raincheck.server.sdk_compat import AnyContext
 from tests.support.server.caller_v2026 import TASKS, Caller, Refused
-from tests.support.server.example import Shop
-from tests.support.server.transports import HttpWire, in_memory, over_http
+from tests.support.server.example import ExampleServer
+from tests.support.server.transports import HttpTransport, in_memory, over_http
 
 pytestmark = pytest.mark.anyio
 
@@ -61,37 +61,39 @@ PEOPLE = {
 }
 
 
-def make(store: str | Path = "memory:", **options: Any) -> Shop:
-    shop = Shop(store, **options)
+def make(store: str | Path = "memory:", **options: Any) -> ExampleServer:
+    server = ExampleServer(store, **options)
 
-    @shop.tasks.tool()
+    @server.tasks.tool()
     async def ask(task: TaskContext) -> str:
         await task.elicit("Go on?", {"type": "object"})
         return "went on"
 
-    @shop.tasks.tool()
+    @server.tasks.tool()
     async def quick() -> str:
         return "done"
 
-    @shop.tasks.tool()
+    @server.tasks.tool()
     async def broken() -> str:
         raise ToolError("broken")
 
-    return shop
+    return server
 
 
-def make_with_tokens(store: str | Path = "memory:", tokens: Mapping[str, AccessToken] = PEOPLE, **options: Any) -> Shop:
+def make_with_tokens(
+    store: str | Path = "memory:", tokens: Mapping[str, AccessToken] = PEOPLE, **options: Any
+) -> ExampleServer:
     return make(store, server={"auth": AUTH, "token_verifier": Verifier(tokens)}, **options)
 
 
 @asynccontextmanager
-async def serving(shop: Shop) -> AsyncGenerator[HttpWire]:
-    async with over_http(shop.mcp.streamable_http_app()) as wire:
-        yield wire
+async def serving(server: ExampleServer) -> AsyncGenerator[HttpTransport]:
+    async with over_http(server.mcp.streamable_http_app()) as transport:
+        yield transport
 
 
-def bearing(wire: HttpWire, name: str, **options: Any) -> Caller:
-    return Caller(wire, headers={"authorization": f"Bearer {name}"}, **options)
+def bearing(transport: HttpTransport, name: str, **options: Any) -> Caller:
+    return Caller(transport, headers={"authorization": f"Bearer {name}"}, **options)
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -103,9 +105,9 @@ async def refusal(caller: Caller, task_id: str, method: str, **params: Any) -> t
     """All that a caller can see of a refusal, without the id."""
     with pytest.raises(Refused) as refused:
         await caller.request(method, {"taskId": task_id, **params})
-    assert isinstance(caller.wire, HttpWire)
+    assert isinstance(caller.transport, HttpTransport)
     error = refused.value
-    return caller.wire.last_status, error.code, error.message.replace(task_id, "ID"), error.data
+    return caller.transport.last_status, error.code, error.message.replace(task_id, "ID"), error.data
 
 
 async def everything_seen(caller: Caller, task_id: str) -> list[object]:
@@ -121,7 +123,7 @@ async def everything_seen(caller: Caller, task_id: str) -> list[object]:
 
 
 def similar_to(task_id: str) -> str:
-    """An id that nobody has."""
+    """An id of no task."""
     return task_id[:-1] + ("0" if task_id[-1] != "0" else "1")
 
 
@@ -135,9 +137,9 @@ async def can_reach(caller: Caller, task_id: str) -> bool:
 
 
 @pytest.mark.parametrize("status", ["input_required", "completed", "failed", "cancelled"])
-async def test_a_stranger_cannot_tell_anothers_task_from_an_unknown_one(store: str | Path, status: str) -> None:
-    async with serving(make_with_tokens(store)) as wire:
-        alice, mallory = bearing(wire, "alice"), bearing(wire, "mallory")
+async def test_a_task_of_another_owner_looks_like_an_unknown_one(store: str | Path, status: str) -> None:
+    async with serving(make_with_tokens(store)) as transport:
+        alice, mallory = bearing(transport, "alice"), bearing(transport, "mallory")
         task_id = await alice.start("quick" if status == "completed" else "broken" if status == "failed" else "ask")
         if status == "cancelled":
             await alice.cancel(task_id)
@@ -153,25 +155,25 @@ async def test_a_stranger_cannot_tell_anothers_task_from_an_unknown_one(store: s
             assert (await alice.result(task_id))["content"][0]["text"] == "went on"
 
 
-async def test_a_strangers_request_takes_the_same_way_as_one_for_an_unknown_task() -> None:
+async def test_a_request_for_another_owners_task_takes_the_same_path_as_an_unknown_id() -> None:
     calls: list[tuple[str, str]] = []
 
     def note(frame: FrameType, event: str, _: object) -> None:
         path = frame.f_code.co_filename
         # The sweeper goes through the audited store too, whenever it likes.
-        is_ours = "/raincheck/server/" in path and not path.endswith("/audit.py")
-        if event == "call" and (is_ours or path.endswith("/engine/calls.py")):
+        is_server = "/raincheck/server/" in path and not path.endswith("/audit.py")
+        if event == "call" and (is_server or path.endswith("/engine/engine.py")):
             calls.append((path, frame.f_code.co_qualname))
 
-    async with serving(make_with_tokens(works=False)) as wire:
-        task_id = await bearing(wire, "alice").start("ask")
+    async with serving(make_with_tokens(works=False)) as transport:
+        task_id = await bearing(transport, "alice").start("ask")
         ways: list[list[tuple[str, str]]] = []
         for one in (task_id, similar_to(task_id)):
             for method in ("tasks/get", "tasks/update", "tasks/cancel"):
                 calls.clear()
                 sys.setprofile(note)
                 try:
-                    await refusal(bearing(wire, "mallory"), one, method, inputResponses=YES)
+                    await refusal(bearing(transport, "mallory"), one, method, inputResponses=YES)
                 finally:
                     sys.setprofile(None)
                 ways.append(list(calls))
@@ -179,9 +181,9 @@ async def test_a_strangers_request_takes_the_same_way_as_one_for_an_unknown_task
     assert ways[:3] == ways[3:]
 
 
-async def test_a_stream_for_ones_own_task_and_anothers_tells_of_ones_own() -> None:
-    async with serving(make_with_tokens()) as wire:
-        alice, mallory = bearing(wire, "alice"), bearing(wire, "mallory")
+async def test_a_stream_reports_only_the_owners_own_tasks() -> None:
+    async with serving(make_with_tokens()) as transport:
+        alice, mallory = bearing(transport, "alice"), bearing(transport, "mallory")
         hers, own = await alice.start("ask"), await mallory.start("quick")
         async with mallory.listening(hers, own, "unknown") as pushed:
             assert {one["taskId"] async for one in pushed} == {own}
@@ -208,10 +210,10 @@ async def test_a_stream_for_ones_own_task_and_anothers_tells_of_ones_own() -> No
 async def test_the_owner_is_issuer_and_subject_of_a_verified_token_or_else_its_client(
     maker: str, reader: str, may: bool
 ) -> None:
-    async with serving(make_with_tokens()) as wire:
-        task_id = await bearing(wire, maker).start("ask")
-        assert await can_reach(bearing(wire, maker), task_id)
-        assert await can_reach(bearing(wire, reader), task_id) is may
+    async with serving(make_with_tokens()) as transport:
+        task_id = await bearing(transport, maker).start("ask")
+        assert await can_reach(bearing(transport, maker), task_id)
+        assert await can_reach(bearing(transport, reader), task_id) is may
 
 
 async def test_names_with_separators_and_odd_characters_do_not_collide() -> None:
@@ -221,56 +223,56 @@ async def test_names_with_separators_and_odd_characters_do_not_collide() -> None
         ("a", "b\0"), ("a", "b\n"), ("a", "\N{GRINNING FACE}"), ("a", '"]'), ("a", "%"), ("a", "_"),
     ]  # fmt: skip
     tokens = {str(number): token("app", subject, issuer) for number, (issuer, subject) in enumerate(names)}
-    async with serving(make_with_tokens(tokens=tokens)) as wire:
-        callers = [bearing(wire, name) for name in tokens]
+    async with serving(make_with_tokens(tokens=tokens)) as transport:
+        callers = [bearing(transport, name) for name in tokens]
         ids = [await one.start("ask") for one in callers]
         for one, task_id in zip(callers, ids, strict=True):
             async with one.listening(*ids):
                 assert one.agreed == {"taskIds": [task_id]}
 
 
-async def test_an_owner_whose_name_is_too_long_is_refused_in_clear_words() -> None:
-    async with serving(make_with_tokens(tokens={"long": token(subject="s" * 2_000)})) as wire:
+async def test_an_owner_whose_name_is_too_long_is_refused_with_a_clear_message() -> None:
+    async with serving(make_with_tokens(tokens={"long": token(subject="s" * 2_000)})) as transport:
         for method in ("tasks/get", "tasks/update", "tasks/cancel"):
-            assert (await refusal(bearing(wire, "long"), "x", method, inputResponses={}))[1] == -32602
+            assert (await refusal(bearing(transport, "long"), "x", method, inputResponses={}))[1] == -32602
         with pytest.raises(Refused, match="owner's name has 2,000 characters") as refused:
-            await bearing(wire, "long").call("quick")
+            await bearing(transport, "long").call("quick")
         assert refused.value.code == -32602
 
 
 @pytest.mark.parametrize("headers", [{}, {"authorization": "Bearer bad"}, {"authorization": "Basic YTpi"}])
-async def test_no_token_gets_no_further_than_a_bad_one(
+async def test_a_missing_token_is_refused_like_an_invalid_one(
     headers: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "raincheck.audit")
-    async with serving(make_with_tokens()) as wire:
-        task_id = await bearing(wire, "alice").start("ask")
+    async with serving(make_with_tokens()) as transport:
+        task_id = await bearing(transport, "alice").start("ask")
         caplog.clear()
-        stranger = Caller(wire, headers=headers)
+        stranger = Caller(transport, headers=headers)
         task: dict[str, Any] = {"taskId": task_id}
         for method, params in (("tasks/get", task), ("tasks/cancel", task), ("tools/call", {"name": "quick"})):
             # The SDK's answer is no JSON-RPC message, so it is read raw.
             sent = stranger.message(method, params)
-            (came,) = [one async for one in wire.exchange(sent, headers)]
-            assert came == {"error": "invalid_token", "error_description": "Authentication required"}
-            assert wire.last_status == 401
+            (messages,) = [one async for one in transport.exchange(sent, headers)]
+            assert messages == {"error": "invalid_token", "error_description": "Authentication required"}
+            assert transport.last_status == 401
     assert [
         record for record in caplog.records if record.name == "raincheck.audit" and "refused" in record.message
     ] == []
 
 
-async def test_a_header_that_nobody_verifies_is_an_owner_that_outlives_a_restart(tmp_path: Path) -> None:
+async def test_an_unverified_header_is_an_owner_that_survives_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "tasks.db"
-    async with serving(make(path)) as wire:
-        task_id = await bearing(wire, "tom").start("ask")
-        await bearing(wire, "tom").until(task_id, "input_required")
-        assert not await can_reach(bearing(wire, "tim"), task_id)
-    async with serving(make(path)) as wire:
-        assert not await can_reach(bearing(wire, "tim"), task_id)
-        assert not await can_reach(Caller(wire), task_id)
-        assert not await can_reach(Caller(wire, headers={"authorization": "Basic tom"}), task_id)
-        await bearing(wire, "tom").update(task_id, YES)
-        assert (await bearing(wire, "tom").result(task_id))["content"][0]["text"] == "went on"
+    async with serving(make(path)) as transport:
+        task_id = await bearing(transport, "tom").start("ask")
+        await bearing(transport, "tom").until(task_id, "input_required")
+        assert not await can_reach(bearing(transport, "tim"), task_id)
+    async with serving(make(path)) as transport:
+        assert not await can_reach(bearing(transport, "tim"), task_id)
+        assert not await can_reach(Caller(transport), task_id)
+        assert not await can_reach(Caller(transport, headers={"authorization": "Basic tom"}), task_id)
+        await bearing(transport, "tom").update(task_id, YES)
+        assert (await bearing(transport, "tom").result(task_id))["content"][0]["text"] == "went on"
 
 
 def all_of(folder: Path) -> bytes:
@@ -278,59 +280,59 @@ def all_of(folder: Path) -> bytes:
 
 
 @pytest.mark.parametrize("is_verified", [True, False])
-async def test_neither_a_token_nor_a_header_is_kept_or_logged(
+async def test_neither_a_token_nor_a_header_is_stored_or_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, is_verified: bool
 ) -> None:
     secret = "".join(["s3cr3t", "-of-", "alice"])
     caplog.set_level(logging.DEBUG)
     path = tmp_path / "tasks.db"
     verified = AccessToken(token=secret, client_id="app", scopes=["read"], subject="alice")
-    async with serving(make_with_tokens(path, {secret: verified}) if is_verified else make(path)) as wire:
-        alice = bearing(wire, secret)
+    async with serving(make_with_tokens(path, {secret: verified}) if is_verified else make(path)) as transport:
+        alice = bearing(transport, secret)
         task_id = await alice.start("ask")
         await alice.until(task_id, "input_required")
         await alice.update(task_id, YES)
         await alice.result(task_id)
         await alice.cancel(task_id)
         assert not await can_reach(alice, "unknown")
-        kept = await asyncio.to_thread(all_of, tmp_path)
-    kept += await asyncio.to_thread(all_of, tmp_path)
-    assert task_id.encode() in kept
-    assert secret.encode() not in kept
+        stored = await asyncio.to_thread(all_of, tmp_path)
+    stored += await asyncio.to_thread(all_of, tmp_path)
+    assert task_id.encode() in stored
+    assert secret.encode() not in stored
     # The client's own logger may say what it sends: it is the caller's.
     said = [record for record in caplog.records if record.name.split(".")[0] in ("raincheck", "mcp")]
     assert any(record.name == "raincheck.audit" for record in said)
     assert [record for record in said if secret in f"{record.getMessage()} {record.__dict__}"] == []
 
 
-async def test_an_anonymous_task_is_whoevers_that_holds_its_id_and_names_nobody() -> None:
-    async with serving(make()) as wire:
-        task_id = await Caller(wire).start("ask")
-        assert await can_reach(Caller(wire), task_id)
-        assert await can_reach(Caller(wire, headers={"authorization": ""}), task_id)
-        assert not await can_reach(bearing(wire, "tom"), task_id)
-        hers = await bearing(wire, "tom").start("ask")
-        assert not await can_reach(Caller(wire), hers)
-        await Caller(wire).update(task_id, YES)
-        assert (await Caller(wire).result(task_id))["content"][0]["text"] == "went on"
+async def test_an_anonymous_task_belongs_to_any_caller_with_its_id() -> None:
+    async with serving(make()) as transport:
+        task_id = await Caller(transport).start("ask")
+        assert await can_reach(Caller(transport), task_id)
+        assert await can_reach(Caller(transport, headers={"authorization": ""}), task_id)
+        assert not await can_reach(bearing(transport, "tom"), task_id)
+        hers = await bearing(transport, "tom").start("ask")
+        assert not await can_reach(Caller(transport), hers)
+        await Caller(transport).update(task_id, YES)
+        assert (await Caller(transport).result(task_id))["content"][0]["text"] == "went on"
 
 
-async def test_tasks_of_this_machine_and_of_the_network_are_kept_apart(store: str | Path) -> None:
-    shop = make(store)
-    async with in_memory(shop.mcp) as streams, serving(shop) as wire:
-        local, remote = Caller(streams), Caller(wire)
+async def test_local_and_network_callers_are_different_owners(store: str | Path) -> None:
+    server = make(store)
+    async with in_memory(server.mcp) as streams, serving(server) as transport:
+        local, remote = Caller(streams), Caller(transport)
         of_local, of_remote = await local.start("ask"), await remote.start("ask")
         assert [await can_reach(local, one) for one in (of_local, of_remote)] == [True, False]
         assert [await can_reach(remote, one) for one in (of_local, of_remote)] == [False, True]
         # The owner is no name that a header could spell.
-        spelt = Caller(wire, headers={"authorization": Owner.local().key})
+        spelt = Caller(transport, headers={"authorization": Owner.local().key})
         assert not await can_reach(spelt, of_local)
 
 
-async def test_the_state_of_a_round_is_of_no_use_to_another_caller() -> None:
-    async with serving(make()) as wire:
-        tom = bearing(wire, "tom", capabilities={"elicitation": {}})
-        tim = bearing(wire, "tim", capabilities={"elicitation": {}})
+async def test_the_request_state_of_a_round_is_useless_to_another_caller() -> None:
+    async with serving(make()) as transport:
+        tom = bearing(transport, "tom", capabilities={"elicitation": {}})
+        tim = bearing(transport, "tim", capabilities={"elicitation": {}})
         asked = await tom.call("ask")
         assert asked["resultType"] == "input_required"
         round_two = {"inputResponses": YES, "requestState": asked["requestState"]}
@@ -354,27 +356,27 @@ async def by_tenant_later(ctx: AnyContext) -> Owner | None:
 
 
 @pytest.mark.parametrize("owner", [by_tenant, by_tenant_later])
-async def test_a_server_may_say_itself_whose_a_request_is(owner: OwnerFunction) -> None:
-    async with serving(make(owner=owner)) as wire:
+async def test_a_server_may_provide_its_own_owner_function(owner: OwnerFunction) -> None:
+    async with serving(make(owner=owner)) as transport:
 
         def of(tenant: str, **more: str) -> Caller:
-            return Caller(wire, headers={"x-tenant": tenant, **more})
+            return Caller(transport, headers={"x-tenant": tenant, **more})
 
         task_id = await of("red", authorization="Bearer 1").start("ask")
         assert await can_reach(of("red", authorization="Bearer 2"), task_id)
         assert not await can_reach(of("blue", authorization="Bearer 1"), task_id)
-        # Where it says nothing, the usual rules hold.
-        assert not await can_reach(bearing(wire, "1"), task_id)
-        ours = await bearing(wire, "1").start("ask")
-        assert await can_reach(bearing(wire, "1"), ours)
-        assert not await can_reach(of("red", authorization="Bearer 1"), ours)
+        # Where it returns None, the default rules apply.
+        assert not await can_reach(bearing(transport, "1"), task_id)
+        task_id = await bearing(transport, "1").start("ask")
+        assert await can_reach(bearing(transport, "1"), task_id)
+        assert not await can_reach(of("red", authorization="Bearer 1"), task_id)
 
 
 @pytest.mark.parametrize("tenant", ["crash", "odd"])
-async def test_a_server_that_cannot_say_whose_a_request_is_serves_nobody(tenant: str) -> None:
-    async with serving(make(owner=by_tenant)) as wire:
-        task_id = await Caller(wire).start("ask")
-        stuck = Caller(wire, headers={"x-tenant": tenant})
+async def test_a_failing_owner_function_refuses_the_request(tenant: str) -> None:
+    async with serving(make(owner=by_tenant)) as transport:
+        task_id = await Caller(transport).start("ask")
+        stuck = Caller(transport, headers={"x-tenant": tenant})
         for method in ("tasks/get", "tasks/update", "tasks/cancel"):
             _, code, message, data = await refusal(stuck, task_id, method, inputResponses=YES)
             assert (code, data) == (-32603, None)
@@ -384,15 +386,15 @@ async def test_a_server_that_cannot_say_whose_a_request_is_serves_nobody(tenant:
         with pytest.raises(Refused, match="-32603"):
             async with stuck.listening(task_id):
                 pass
-        assert (await Caller(wire).get(task_id))["status"] in ("working", "input_required")
+        assert (await Caller(transport).get(task_id))["status"] in ("working", "input_required")
 
 
 async def test_a_caller_that_declares_nothing_learns_nothing_of_a_task() -> None:
-    async with serving(make()) as wire:
-        task_id = await Caller(wire).start("ask")
-        plain = Caller(wire, capabilities={})
+    async with serving(make()) as transport:
+        task_id = await Caller(transport).start("ask")
+        fallback_caller = Caller(transport, capabilities={})
         for method in ("tasks/get", "tasks/update", "tasks/cancel"):
-            seen = await refusal(plain, task_id, method, inputResponses=YES)
-            assert seen == await refusal(plain, similar_to(task_id), method, inputResponses=YES)
+            seen = await refusal(fallback_caller, task_id, method, inputResponses=YES)
+            assert seen == await refusal(fallback_caller, similar_to(task_id), method, inputResponses=YES)
             assert seen[1] == -32021
         assert TASKS["extensions"].keys() == seen[3]["requiredCapabilities"]["extensions"].keys()

@@ -1,4 +1,4 @@
-"""Bounds on what one owner may ask for: how many tasks, how fast, how large; and calls that are made twice."""
+"""Limits of one owner: number, rate and size of calls; and calls that are repeated."""
 
 import asyncio
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from raincheck.core.payload import Json
 from raincheck.server.sdk_compat import AnyContext
 from raincheck.testing import FakeClock
 from tests.support.server.caller_v2026 import Caller, Refused
-from tests.support.server.example import QUICK, Shop
+from tests.support.server.example import QUICK, ExampleServer
 from tests.support.server.transports import over_http
 
 pytestmark = pytest.mark.anyio
@@ -21,31 +21,31 @@ pytestmark = pytest.mark.anyio
 YES: dict[str, Any] = {"elicit-0": {"action": "accept", "content": {}}}
 
 
-def make(store: str | Path = "memory:", **options: Any) -> Shop:
-    shop = Shop(store, **options)
+def make(store: str | Path = "memory:", **options: Any) -> ExampleServer:
+    server = ExampleServer(store, **options)
 
-    @shop.tasks.tool()
+    @server.tasks.tool()
     async def ask(task: TaskContext, question: str = "Go on?") -> str:
         await task.elicit(question, {"type": "object"})
         return "went on"
 
-    @shop.tasks.tool()
+    @server.tasks.tool()
     async def say(text: str = "", times: int = 1) -> str:
         return text * times
 
-    @shop.tasks.tool(idempotency="order_id")
+    @server.tasks.tool(idempotency="order_id")
     async def charge(order_id: str | int | None = None, amount: int = 1) -> str:
         return f"{order_id}: {amount}"
 
-    @shop.tasks.tool(idempotency="order_id")
+    @server.tasks.tool(idempotency="order_id")
     async def ship(order_id: str | int | None = None) -> str:
         return f"shipped {order_id}"
 
-    @shop.tasks.tool(idempotency=key_of)
+    @server.tasks.tool(idempotency=key_of)
     async def book(room: str, day: str) -> str:
         return f"{room} on {day}"
 
-    return shop
+    return server
 
 
 def key_of(arguments: Mapping[str, Json]) -> Any:
@@ -64,7 +64,7 @@ def allowing(**quota: Any) -> Settings:
 
 
 def bearing(one: Caller, name: str) -> Caller:
-    return Caller(one.wire, headers={"authorization": f"Bearer {name}"})
+    return Caller(one.transport, headers={"authorization": f"Bearer {name}"})
 
 
 def named(key: object) -> dict[str, Any]:
@@ -77,9 +77,9 @@ async def refusal(caller: Caller, tool: str, arguments: Mapping[str, Any] | None
     return refused.value
 
 
-async def ids_of(shop: Shop) -> list[str]:
+async def ids_of(server: ExampleServer) -> list[str]:
     """The tasks that callers on this machine have, newest first."""
-    return [task.id for task in (await shop.tasks.engine.list_tasks()).tasks]
+    return [task.id for task in (await server.tasks.engine.list_tasks()).tasks]
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -87,19 +87,19 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str | Path:
     return "memory:" if request.param == "memory" else tmp_path / "tasks.db"
 
 
-async def test_an_owner_has_so_many_live_tasks_and_no_more(store: str | Path) -> None:
-    shop = make(store, settings=allowing(live=2))
-    async with shop.open() as caller:
+async def test_an_owner_has_a_limit_of_live_tasks(store: str | Path) -> None:
+    server = make(store, settings=allowing(live=2))
+    async with server.open() as caller:
         first, second = await caller.start("ask"), await caller.start("ask")
         refused = await refusal(caller, "ask")
         assert refused.code == -32010
         assert refused.data == {"limit": "live tasks", "most": 2}
         assert refused.message == "too many live tasks (at most 2 for one owner): try again when one of them has ended"
-        assert await ids_of(shop) == [second, first]
+        assert await ids_of(server) == [second, first]
 
 
 @pytest.mark.parametrize("end", ["completed", "cancelled"])
-async def test_a_task_that_ends_makes_room(store: str | Path, end: str) -> None:
+async def test_a_task_that_ends_frees_its_share_of_the_limit(store: str | Path, end: str) -> None:
     async with make(store, settings=allowing(live=1)).open() as caller:
         task_id = await caller.start("ask")
         await refusal(caller, "ask")
@@ -112,10 +112,10 @@ async def test_a_task_that_ends_makes_room(store: str | Path, end: str) -> None:
         await caller.start("ask")
 
 
-async def test_so_many_tasks_may_be_made_in_a_minute(store: str | Path) -> None:
+async def test_an_owner_has_a_limit_of_new_tasks_per_minute(store: str | Path) -> None:
     clock = FakeClock()
-    shop = make(store, settings=allowing(created=2), clock=clock)
-    async with shop.open() as caller:
+    server = make(store, settings=allowing(created=2), clock=clock)
+    async with server.open() as caller:
         made = [await caller.start("say")]
         clock.advance(20)
         made.append(await caller.start("say"))
@@ -128,14 +128,14 @@ async def test_so_many_tasks_may_be_made_in_a_minute(store: str | Path) -> None:
         assert refused.message == "too many new tasks (at most 2 for one owner): try again in 30 s"
         clock.advance(29.4)
         assert (await refusal(caller, "say")).data["retryAfterMs"] == 100
-        assert await ids_of(shop) == made[::-1]
-        # What was refused does not count, and what was said of the time is true.
+        assert await ids_of(server) == made[::-1]
+        # Refused calls do not count, and the retry time is correct.
         clock.advance(0.1)
         await caller.start("say")
         assert (await refusal(caller, "say")).data["retryAfterMs"] == 20_000
 
 
-async def test_an_owner_at_its_limit_is_no_burden_to_another() -> None:
+async def test_an_owner_at_its_limit_does_not_affect_another() -> None:
     async with make(settings=allowing(live=1)).open_http() as anybody:
         alice, mallory = bearing(anybody, "alice"), bearing(anybody, "mallory")
         await mallory.start("ask")
@@ -145,18 +145,18 @@ async def test_an_owner_at_its_limit_is_no_burden_to_another() -> None:
         assert (await refusal(anybody, "ask")).code == -32010
 
 
-async def test_of_calls_that_race_for_the_last_place_one_gets_it(store: str | Path) -> None:
+async def test_of_calls_that_race_for_the_last_slot_one_gets_it(store: str | Path) -> None:
     # On a file, the race is between servers too.
     shops = [
         make(store, settings=allowing(live=3), owner=everybody_is_local) for _ in range(1 if store == "memory:" else 2)
     ]
-    apps = [over_http(shop.mcp.streamable_http_app()) for shop in shops]
+    apps = [over_http(server.mcp.streamable_http_app()) for server in shops]
     wires = [await one.__aenter__() for one in apps]
     try:
         callers = [Caller(wires[number % len(wires)]) for number in range(12)]
-        came = await asyncio.gather(*(one.call("ask") for one in callers), return_exceptions=True)
-        assert sum(isinstance(one, dict) and one["resultType"] == "task" for one in came) == 3
-        assert [one.code for one in came if isinstance(one, Refused)] == [-32010] * 9
+        messages = await asyncio.gather(*(one.call("ask") for one in callers), return_exceptions=True)
+        assert sum(isinstance(one, dict) and one["resultType"] == "task" for one in messages) == 3
+        assert [one.code for one in messages if isinstance(one, Refused)] == [-32010] * 9
         assert len(await ids_of(shops[0])) == 3
     finally:
         for one in apps:
@@ -170,13 +170,13 @@ async def test_a_call_that_is_made_again_at_the_limit_gets_its_task() -> None:
         assert (await refusal(caller, "ask", **named("twice"))).code == -32010
 
 
-async def test_a_server_has_bounds_unless_others_are_set() -> None:
+async def test_a_server_has_default_limits() -> None:
     clock = FakeClock()
-    shop = make(settings=None, works=False, clock=clock)
-    async with shop.open() as caller:
+    server = make(settings=None, works=False, clock=clock)
+    async with server.open() as caller:
         await caller.start("say")
         for _ in range(999):
-            await shop.tasks.engine.submit("say")
+            await server.tasks.engine.submit("say")
         refused = await refusal(caller, "say")
         assert refused.data == {"limit": "new tasks", "most": 1_000, "retryAfterMs": 60_000}
 
@@ -196,18 +196,18 @@ async def test_a_server_has_bounds_unless_others_are_set() -> None:
 async def test_a_call_that_is_too_large_is_refused_and_leaves_nothing(
     limits: Limits, arguments: dict[str, Any], more: dict[str, Any], message: str
 ) -> None:
-    shop = make(settings=replace(QUICK, limits=limits))
-    async with shop.open() as caller:
+    server = make(settings=replace(QUICK, limits=limits))
+    async with server.open() as caller:
         with pytest.raises(Refused, match=message) as refused:
             await caller.call("say", arguments, **more)
         assert refused.value.code == -32602
-        assert await ids_of(shop) == []
+        assert await ids_of(server) == []
         await caller.result(await caller.start("say", {"text": "x"}))
 
 
-async def test_a_result_that_is_too_large_fails_its_task_in_clear_words() -> None:
-    shop = make(settings=replace(QUICK, limits=Limits(outcome=500)))
-    async with shop.open() as caller:
+async def test_a_result_that_is_too_large_fails_its_task_with_a_clear_message() -> None:
+    server = make(settings=replace(QUICK, limits=Limits(outcome=500)))
+    async with server.open() as caller:
         task = await caller.until(await caller.start("say", {"text": "secret", "times": 1_000}))
         assert task["status"] == "failed"
         assert "bytes, and 500 are allowed" in task["error"]["message"]
@@ -215,8 +215,8 @@ async def test_a_result_that_is_too_large_fails_its_task_in_clear_words() -> Non
 
 
 async def test_an_answer_that_is_too_large_is_refused_and_its_question_stays_open() -> None:
-    shop = make(settings=replace(QUICK, limits=Limits(answer=100)))
-    async with shop.open() as caller:
+    server = make(settings=replace(QUICK, limits=Limits(answer=100)))
+    async with server.open() as caller:
         task_id = await caller.start("ask")
         await caller.until(task_id, "input_required")
         large = {"action": "accept", "content": {"x": "y" * 100}}
@@ -230,9 +230,9 @@ async def test_an_answer_that_is_too_large_is_refused_and_its_question_stays_ope
         assert (await caller.result(task_id))["content"][0]["text"] == "went on"
 
 
-async def test_a_question_that_is_too_large_fails_its_task_in_clear_words() -> None:
-    shop = make(settings=replace(QUICK, limits=Limits(question=200)))
-    async with shop.open() as caller:
+async def test_a_question_that_is_too_large_fails_its_task_with_a_clear_message() -> None:
+    server = make(settings=replace(QUICK, limits=Limits(question=200)))
+    async with server.open() as caller:
         task = await caller.until(await caller.start("ask", {"question": "why? " * 100}))
         assert task["status"] == "failed"
         assert "bytes, and 200 are allowed" in task["error"]["message"]
@@ -240,8 +240,8 @@ async def test_a_question_that_is_too_large_fails_its_task_in_clear_words() -> N
 
 
 async def test_a_repeated_call_gets_the_same_task_by_an_argument_a_function_or_a_key_of_the_caller() -> None:
-    shop = make()
-    async with shop.open() as caller:
+    server = make()
+    async with server.open() as caller:
         for tool, arguments, more in (
             ("charge", {"order_id": "a-1"}, {}),
             ("book", {"room": "red", "day": "monday"}, {}),
@@ -252,10 +252,10 @@ async def test_a_repeated_call_gets_the_same_task_by_an_argument_a_function_or_a
             assert await caller.start(tool, arguments, **more) == task_id
             await caller.result(task_id)
             assert await caller.start(tool, dict(reversed(arguments.items())), **more) == task_id
-        assert len(await ids_of(shop)) == 4
+        assert len(await ids_of(server)) == 4
 
 
-async def test_calls_without_a_key_are_each_their_own() -> None:
+async def test_calls_without_a_key_are_separate_tasks() -> None:
     async with make().open() as caller:
         for tool, arguments in (("charge", {}), ("book", {"room": "any", "day": "monday"}), ("say", {"text": "x"})):
             assert await caller.start(tool, arguments) != await caller.start(tool, arguments)
@@ -277,34 +277,34 @@ async def test_the_same_key_of_another_owner_is_another_task() -> None:
         hers = await alice.start("charge", {"order_id": "a-1"})
         assert await mallory.start("charge", {"order_id": "a-1", "amount": 1}) != hers
         hers = await alice.start("say", {"text": "private"}, **named("k"))
-        # Another owner's key is not even worth a conflict, which would tell that it is taken.
+        # Another owner's key causes no conflict, which would reveal that it is in use.
         assert await mallory.start("say", {"text": "other"}, **named("k")) != hers
 
 
-async def test_a_key_that_was_used_for_something_else_is_refused() -> None:
-    shop = make()
-    async with shop.open() as caller:
+async def test_a_key_that_was_used_with_other_arguments_is_refused() -> None:
+    server = make()
+    async with server.open() as caller:
         task_id = await caller.start("charge", {"order_id": "a-1", "amount": 1})
         refused = await refusal(caller, "charge", {"order_id": "a-1", "amount": 2})
         assert refused.code == -32602
         assert "use a new key for a new request" in refused.message
         await caller.start("say", **named("k"))
         assert (await refusal(caller, "ask", **named("k"))).code == -32602
-        assert len(await ids_of(shop)) == 2
+        assert len(await ids_of(server)) == 2
         assert (await caller.get(task_id))["status"] in ("working", "completed")
 
 
 @pytest.mark.parametrize("key", [5, True, None, ["k"], {"k": 1}, "", "x" * 600, "a\0b"])
-async def test_a_key_that_is_no_name_is_refused(key: object) -> None:
-    shop = make()
-    async with shop.open() as caller:
+async def test_an_invalid_key_is_refused(key: object) -> None:
+    server = make()
+    async with server.open() as caller:
         refused = await refusal(caller, "say", **named(key))
         assert refused.code == -32602
         assert "idempotency" in refused.message
-        assert await ids_of(shop) == []
+        assert await ids_of(server) == []
 
 
-async def test_a_key_function_that_gives_no_text_is_refused() -> None:
+async def test_a_key_function_that_returns_no_string_is_refused() -> None:
     async with make().open() as caller:
         refused = await refusal(caller, "book", {"room": "wrong", "day": "monday"})
         assert refused.code == -32602
@@ -323,6 +323,6 @@ async def test_an_anonymous_caller_can_call_a_tool_that_makes_keys_and_gets_no_t
     async with make().open_http() as anybody:
         first = await anybody.start("charge", {"order_id": "a-1"})
         assert await anybody.start("charge", {"order_id": "a-1"}) != first
-        # A key of its own it can leave out, so it is told.
+        # The caller can omit its own key, so that key is an error.
         refused = await refusal(anybody, "say", **named("k"))
         assert (refused.code, "anonymous" in refused.message) == (-32602, True)

@@ -1,4 +1,4 @@
-"""Seeing something through to its end, however whoever waits for it is cancelled."""
+"""`run_to_completion` completes its work, even if its caller is cancelled."""
 
 import asyncio
 
@@ -14,12 +14,12 @@ class Work:
     """Something that ends when it is let, and takes a few turns of the loop for it."""
 
     def __init__(self) -> None:
-        self.begun = asyncio.Event()
+        self.started = asyncio.Event()
         self.gate = asyncio.Event()
         self.is_done = False
 
     async def do(self) -> str:
-        self.begun.set()
+        self.started.set()
         await self.gate.wait()
         for _ in range(5):
             await asyncio.sleep(0)
@@ -27,13 +27,13 @@ class Work:
         return "done"
 
 
-async def test_what_is_seen_through_gives_its_result() -> None:
+async def test_run_to_completion_returns_the_result() -> None:
     work = Work()
     work.gate.set()
     assert await run_to_completion(work.do()) == "done"
 
 
-async def test_what_is_seen_through_raises_its_error() -> None:
+async def test_run_to_completion_raises_the_error() -> None:
     async def fail() -> None:
         raise ValueError("no")
 
@@ -41,10 +41,10 @@ async def test_what_is_seen_through_raises_its_error() -> None:
         await run_to_completion(fail())
 
 
-async def test_who_is_cancelled_again_and_again_sees_it_through_and_is_cancelled_then() -> None:
+async def test_a_task_cancelled_repeatedly_completes_its_work_and_is_cancelled_afterwards() -> None:
     work = Work()
     seeing = asyncio.create_task(run_to_completion(work.do()))
-    await work.begun.wait()
+    await work.started.wait()
     for _ in range(3):
         seeing.cancel()
         await asyncio.sleep(0)
@@ -56,7 +56,7 @@ async def test_who_is_cancelled_again_and_again_sees_it_through_and_is_cancelled
     assert work.is_done
 
 
-async def test_a_scope_of_anyio_that_is_cancelled_sees_it_through_and_is_left_then() -> None:
+async def test_a_cancelled_anyio_scope_completes_the_work_and_is_left_afterwards() -> None:
     work = Work()
     reached: list[str] = []
 
@@ -68,7 +68,7 @@ async def test_a_scope_of_anyio_that_is_cancelled_sees_it_through_and_is_left_th
 
     scope = anyio.CancelScope()
     seeing = asyncio.create_task(see())
-    await work.begun.wait()
+    await work.started.wait()
     scope.cancel()
     await asyncio.sleep(0)
     assert not seeing.done()
@@ -79,7 +79,7 @@ async def test_a_scope_of_anyio_that_is_cancelled_sees_it_through_and_is_left_th
     assert reached == ["done"]
 
 
-async def test_what_is_begun_in_a_scope_that_is_cancelled_already_is_seen_through_too() -> None:
+async def test_work_that_starts_in_a_cancelled_scope_is_completed() -> None:
     work = Work()
     work.gate.set()
     with anyio.CancelScope() as scope:

@@ -1,4 +1,4 @@
-"""How many streams there may be, and for how many tasks: taken before anything is looked for, and given back."""
+"""Limits on streams and on the tasks that they follow: slots are acquired before tasks are looked up, and released."""
 
 # pyright: reportUnusedFunction=false
 
@@ -20,10 +20,10 @@ from raincheck.server.stream_limits import STREAM_LIMITS, StreamLimit, StreamSlo
 from raincheck.server.v2026.methods import LISTEN_METHOD
 from tests.server.test_owners import bearing, make_with_tokens, serving
 from tests.support.server.caller_v2026 import Caller, Refused
-from tests.support.server.example import QUICK, Shop
+from tests.support.server.example import QUICK, ExampleServer
 from tests.support.server.tools import add_gated, refusal
-from tests.support.server.transports import HttpWire, Message, in_memory
-from tests.support.server.unavailable_store import Away
+from tests.support.server.transports import HttpTransport, Message, in_memory
+from tests.support.server.unavailable_store import UnavailableStore
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -42,7 +42,7 @@ def known(number: int) -> Owner:
     return Owner.token("https://a.example", str(number))
 
 
-async def test_an_owner_may_follow_so_many_tasks_on_all_its_streams_together() -> None:
+async def test_an_owner_has_a_limit_of_followed_tasks_over_all_its_streams() -> None:
     places = StreamSlots(STREAM_LIMITS)
     async with AsyncExitStack() as held:
         take(places, held, ALICE, STREAM_LIMITS.per_owner.tasks - 1)
@@ -54,7 +54,7 @@ async def test_an_owner_may_follow_so_many_tasks_on_all_its_streams_together() -
         take(places, held, ALICE, STREAM_LIMITS.per_owner.tasks)
 
 
-async def test_an_owner_has_so_many_streams_and_no_more() -> None:
+async def test_an_owner_has_a_limit_of_streams() -> None:
     places = StreamSlots(STREAM_LIMITS)
     async with AsyncExitStack() as held:
         for _ in range(STREAM_LIMITS.per_owner.streams):
@@ -66,7 +66,7 @@ async def test_an_owner_has_so_many_streams_and_no_more() -> None:
         take(places, held, ALICE, 0)
 
 
-async def test_all_owners_together_have_so_many_streams_and_follow_so_many_tasks() -> None:
+async def test_streams_and_followed_tasks_have_a_total_limit() -> None:
     for tasks, which in ((STREAM_LIMITS.per_owner.tasks, "followed tasks"), (0, "streams")):
         places = StreamSlots(STREAM_LIMITS)
         async with AsyncExitStack() as held:
@@ -80,7 +80,7 @@ async def test_all_owners_together_have_so_many_streams_and_follow_so_many_tasks
 
 
 @pytest.mark.parametrize("kind", ["headers", "anonymous"])
-async def test_strangers_share_their_places_and_leave_room_for_those_who_are_known(kind: str) -> None:
+async def test_unverified_callers_share_slots_and_leave_some_for_verified_ones(kind: str) -> None:
     for tasks, which in ((STREAM_LIMITS.per_owner.tasks, "followed tasks"), (0, "streams")):
         places = StreamSlots(STREAM_LIMITS)
         async with AsyncExitStack() as held:
@@ -92,7 +92,7 @@ async def test_strangers_share_their_places_and_leave_room_for_those_who_are_kno
             take(places, held, ALICE, STREAM_LIMITS.per_owner.tasks)
 
 
-async def test_a_refused_place_is_none_that_is_taken() -> None:
+async def test_a_refused_stream_takes_no_slot() -> None:
     places = StreamSlots(STREAM_LIMITS)
     async with AsyncExitStack() as held:
         for _ in range(3):
@@ -101,7 +101,7 @@ async def test_a_refused_place_is_none_that_is_taken() -> None:
         take(places, held, ALICE, STREAM_LIMITS.per_owner.tasks)
 
 
-async def test_a_stream_that_is_for_fewer_tasks_than_were_asked_for_gives_back_the_rest() -> None:
+async def test_a_stream_releases_the_slots_of_tasks_that_it_does_not_follow() -> None:
     places = StreamSlots(STREAM_LIMITS)
     with places.acquire(ALICE, STREAM_LIMITS.per_owner.tasks) as place:
         place.shrink(1)
@@ -115,44 +115,44 @@ async def test_a_stream_that_is_for_fewer_tasks_than_were_asked_for_gives_back_t
     assert not places.streams
 
 
-async def test_many_streams_that_are_asked_for_at_once_are_bounded_before_anything_is_looked_for(
+async def test_concurrent_streams_are_limited_before_any_task_is_looked_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A caller that asks faster than the store answers gets no more than its share, and costs no more either."""
-    away = Away(monkeypatch)
-    away.answers.clear()
-    shop = Shop(works=False)
-    add_gated(shop)
-    async with shop.open() as caller:
+    store = UnavailableStore(monkeypatch)
+    store.answers.clear()
+    example_server = ExampleServer(works=False)
+    add_gated(example_server)
+    async with example_server.open() as caller:
         await caller.request("server/discover")
         ids = [f"unknown-{number}" for number in range(50)]
         wanted: dict[str, Any] = {"notifications": {"taskIds": ids, "toolsListChanged": True}}
-        came = [caller.wire.exchange(caller.message("subscriptions/listen", wanted), {}) for _ in range(300)]
-        firsts = [asyncio.ensure_future(anext(one)) for one in came]
+        messages = [caller.transport.exchange(caller.message("subscriptions/listen", wanted), {}) for _ in range(300)]
+        firsts = [asyncio.ensure_future(anext(one)) for one in messages]
         refused: list[Message] = []
         for first in asyncio.as_completed(firsts):
             refused.append(await first)
             if len(refused) == 300 - STREAM_LIMITS.per_owner.tasks // len(ids):
                 break
         assert {first["error"]["code"] for first in refused} == {-32010}
-        # Those that have a place look for one task after the other.
-        assert away.calls["load"] == STREAM_LIMITS.per_owner.tasks // len(ids)
-        away.answers.set()
+        # Streams with slots look up one task after the other.
+        assert store.calls["load"] == STREAM_LIMITS.per_owner.tasks // len(ids)
+        store.answers.set()
         answered = await asyncio.gather(*firsts)
         assert sum("error" not in first for first in answered) == STREAM_LIMITS.per_owner.tasks // len(ids)
-        for one in came:
+        for one in messages:
             await one.aclose()
 
 
-async def test_the_places_of_a_stream_that_ended_and_of_one_that_was_refused_are_given_back(
+async def test_ended_and_refused_streams_release_their_slots(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
         "raincheck.server.v2026.methods.STREAM_LIMITS", replace(STREAM_LIMITS, per_owner=StreamLimit(1, 2))
     )
-    shop = Shop(works=False)
-    add_gated(shop)
-    async with shop.open() as caller:
+    example_server = ExampleServer(works=False)
+    add_gated(example_server)
+    async with example_server.open() as caller:
         task_id = await caller.start("gated")
         for _ in range(3):
             async with caller.listening("unknown", "another") as pushed:
@@ -163,42 +163,42 @@ async def test_the_places_of_a_stream_that_ended_and_of_one_that_was_refused_are
             assert (await anext(pushed))["taskId"] == task_id
 
 
-async def test_an_owner_whose_places_are_taken_is_no_burden_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_owner_without_free_slots_does_not_affect_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "raincheck.server.v2026.methods.STREAM_LIMITS", replace(STREAM_LIMITS, per_owner=StreamLimit(5, 1))
     )
-    shop = make_with_tokens(works=False)
-    async with serving(shop) as wire:
-        alice, mallory = bearing(wire, "alice"), bearing(wire, "mallory")
-        hers, theirs = await alice.start("quick"), await mallory.start("quick")
+    example_server = make_with_tokens(works=False)
+    async with serving(example_server) as transport:
+        alice, mallory = bearing(transport, "alice"), bearing(transport, "mallory")
+        hers, other = await alice.start("quick"), await mallory.start("quick")
         async with alice.listening(hers) as pushed:
             await anext(pushed)
             with pytest.raises(Refused, match="-32010"):
-                async with bearing(wire, "alice").listening(hers):
+                async with bearing(transport, "alice").listening(hers):
                     pass
-            async with mallory.listening(theirs) as pushed_there:
-                assert (await anext(pushed_there))["taskId"] == theirs
+            async with mallory.listening(other) as pushed_there:
+                assert (await anext(pushed_there))["taskId"] == other
 
 
 @pytest.mark.parametrize("way", ["open", "open_http"])
 async def test_the_acknowledgement_comes_first_though_a_task_changes_meanwhile(way: str) -> None:
-    shop = Shop()
-    gate = add_gated(shop)
-    async with shop.open_by(way) as caller:
+    example_server = ExampleServer()
+    gate = add_gated(example_server)
+    async with example_server.open_by(way) as caller:
         for _ in range(10):
             gate.open.clear()
             task_id = await caller.start("gated")
             wanted = {"notifications": {"taskIds": [task_id], "toolsListChanged": True}}
             message = caller.message("subscriptions/listen", wanted)
-            came = caller.wire.exchange(message, caller.routing(message))
+            messages = caller.transport.exchange(message, caller.routing(message))
             opening = asyncio.create_task(open_gate(gate.open))
-            first, second = await anext(came), await anext(came)
+            first, second = await anext(messages), await anext(messages)
             assert first["method"] == "notifications/subscriptions/acknowledged"
             assert first["params"]["notifications"] == {"taskIds": [task_id], "toolsListChanged": True}
             assert second["method"] == "notifications/tasks"
-            await came.aclose()
+            await messages.aclose()
             await opening
-    assert way == "open" or isinstance(caller.wire, HttpWire)
+    assert way == "open" or isinstance(caller.transport, HttpTransport)
 
 
 async def open_gate(gate: asyncio.Event) -> None:
@@ -208,12 +208,12 @@ async def open_gate(gate: asyncio.Event) -> None:
 async def test_nothing_is_pushed_before_the_acknowledgement_however_long_that_takes() -> None:
     mcp: MCPServer[Any] = MCPServer("shop", log_level="WARNING")
     server, may_acknowledge = lowlevel_of(mcp), asyncio.Event()
-    theirs = server.get_request_handler(LISTEN_METHOD)
-    assert theirs is not None
+    other = server.get_request_handler(LISTEN_METHOD)
+    assert other is not None
 
     async def take_time(ctx: AnyContext, params: SubscriptionsListenRequestParams) -> HandlerResult:
         await may_acknowledge.wait()
-        return await theirs.handler(ctx, params)
+        return await other.handler(ctx, params)
 
     server.add_request_handler(LISTEN_METHOD, SubscriptionsListenRequestParams, take_time)
     tasks, end = Tasks(mcp, "memory:", settings=QUICK), asyncio.Event()
@@ -222,41 +222,41 @@ async def test_nothing_is_pushed_before_the_acknowledgement_however_long_that_ta
     async def work() -> None:
         await end.wait()
 
-    async with in_memory(mcp) as wire:
-        caller = Caller(wire)
+    async with in_memory(mcp) as transport:
+        caller = Caller(transport)
         task_id = await caller.start("work")
         wanted = {"notifications": {"taskIds": [task_id], "toolsListChanged": True}}
-        came = wire.exchange(caller.message(LISTEN_METHOD, wanted), {})
-        first = asyncio.ensure_future(anext(came))
+        messages = transport.exchange(caller.message(LISTEN_METHOD, wanted), {})
+        first = asyncio.ensure_future(anext(messages))
         end.set()
         await tasks.engine.wait(task_id)
-        # On one wire, whatever was pushed before comes before this answer.
+        # On one transport, everything that was pushed before arrives before this answer.
         assert (await caller.get(task_id))["status"] == "completed"
         assert not first.done()
         may_acknowledge.set()
         assert (await first)["method"] == "notifications/subscriptions/acknowledged"
-        assert (await anext(came))["params"]["status"] == "completed"
-        await came.aclose()
+        assert (await anext(messages))["params"]["status"] == "completed"
+        await messages.aclose()
 
 
-async def test_what_is_not_there_takes_up_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unknown_tasks_take_no_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "raincheck.server.v2026.methods.STREAM_LIMITS", replace(STREAM_LIMITS, per_owner=StreamLimit(5, 3))
     )
-    shop = Shop(works=False)
-    add_gated(shop)
-    async with shop.open() as caller:
+    example_server = ExampleServer(works=False)
+    add_gated(example_server)
+    async with example_server.open() as caller:
         task_id = await caller.start("gated")
         async with caller.listening(task_id, "unknown", "another") as pushed:
             await anext(pushed)
-            async with Caller(caller.wire).listening(task_id, "unknown") as others:
+            async with Caller(caller.transport).listening(task_id, "unknown") as others:
                 assert (await anext(others))["taskId"] == task_id
 
 
-async def test_one_stream_for_many_tasks_is_one_job() -> None:
-    shop = Shop(works=False)
-    add_gated(shop)
-    async with shop.open() as caller:
+async def test_one_stream_for_many_tasks_is_one_background_task() -> None:
+    example_server = ExampleServer(works=False)
+    add_gated(example_server)
+    async with example_server.open() as caller:
         ids = [await caller.start("gated") for _ in range(50)]
         before = len(asyncio.all_tasks())
         async with caller.listening(*ids) as pushed:
@@ -266,10 +266,10 @@ async def test_one_stream_for_many_tasks_is_one_job() -> None:
             assert len(asyncio.all_tasks()) - before <= 5
 
 
-async def test_a_stream_that_was_left_leaves_no_job_behind() -> None:
-    shop = Shop(works=False)
-    add_gated(shop)
-    async with shop.open() as caller:
+async def test_a_closed_stream_leaves_no_background_task_behind() -> None:
+    example_server = ExampleServer(works=False)
+    add_gated(example_server)
+    async with example_server.open() as caller:
         task_id = await caller.start("gated")
         before = asyncio.all_tasks()
         async with caller.listening(task_id, toolsListChanged=True) as pushed:

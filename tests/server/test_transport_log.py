@@ -1,4 +1,4 @@
-"""What connections do to a server is one line without a traceback: a client that leaves, one that can not come in."""
+"""Connection problems are logged as one line without a traceback."""
 
 import asyncio
 import errno
@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support.http_server import served
-from tests.support.server.example import Shop
+from tests.support.http_server import running_app
+from tests.support.server.example import ExampleServer
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -40,7 +40,7 @@ async def test_a_client_that_leaves_a_half_sent_request_is_one_line_at_debug(
     noticing = Noticing()
     # uvicorn gives its loggers handlers of their own when it starts, and passes nothing on.
     loggers = [logging.getLogger(), logging.getLogger("uvicorn")]
-    async with served(Shop().mcp.streamable_http_app()) as url:
+    async with running_app(ExampleServer().mcp.streamable_http_app()) as url:
         for logger in loggers:
             logger.addHandler(noticing)
         host = urlsplit(url).netloc
@@ -59,7 +59,7 @@ async def test_a_client_that_leaves_a_half_sent_request_is_one_line_at_debug(
 async def test_connections_that_can_not_be_accepted_are_one_warning_without_a_traceback(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    Shop()
+    ExampleServer()
     (accept_errors,) = [one for one in logging.getLogger("asyncio").filters if isinstance(one, logging.Filter)]
     vars(accept_errors)["_reported_at"] = None
     loop = asyncio.get_running_loop()
@@ -67,8 +67,8 @@ async def test_connections_that_can_not_be_accepted_are_one_warning_without_a_tr
         error = OSError(errno.EMFILE, "Too many open files")
         loop.default_exception_handler({"message": "socket.accept() out of system resource", "exception": error})
         loop.default_exception_handler({"message": f"another error {number}", "exception": error})
-    ours = [record for record in caplog.records if record.name == "raincheck.server.sdk_compat"]
-    assert [(record.levelname, record.exc_info) for record in ours] == [("WARNING", None)]
-    assert "Too many open files" in ours[0].getMessage()
+    records = [record for record in caplog.records if record.name == "raincheck.server.sdk_compat"]
+    assert [(record.levelname, record.exc_info) for record in records] == [("WARNING", None)]
+    assert "Too many open files" in records[0].getMessage()
     others = [record.getMessage() for record in caplog.records if record.name == "asyncio"]
     assert others == ["another error 0", "another error 1", "another error 2"]

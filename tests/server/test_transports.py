@@ -1,4 +1,4 @@
-"""Tasks behave the same on every transport of the SDK, and don't get in the way of its connections."""
+"""Tasks behave the same on every transport of the SDK, and do not disturb its connections."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -15,8 +15,8 @@ from starlette.routing import Mount
 from raincheck import TaskContext
 from tests.support import ROOT
 from tests.support.server.caller_v2026 import ASKABLE, TASKS, Caller, Refused
-from tests.support.server.example import Shop
-from tests.support.server.transports import HttpWire, StdioWire, in_memory, over_http, over_stdio
+from tests.support.server.example import ExampleServer
+from tests.support.server.transports import HttpTransport, StdioTransport, in_memory, over_http, over_stdio
 
 pytestmark = pytest.mark.anyio
 
@@ -27,19 +27,19 @@ class Sure(BaseModel):
     sure: bool
 
 
-def build(store: str | Path = "memory:") -> Shop:
-    shop = Shop(store)
+def build(store: str | Path = "memory:") -> ExampleServer:
+    server = ExampleServer(store)
 
-    @shop.tasks.tool
+    @server.tasks.tool
     async def ask(task: TaskContext) -> str:
         await task.progress(1, 2, "asking")
         return (await task.elicit("Sure?", Sure)).action
 
-    @shop.tasks.tool
+    @server.tasks.tool
     async def wait() -> None:
         await asyncio.Event().wait()
 
-    return shop
+    return server
 
 
 async def go_through_it_all(caller: Caller) -> None:
@@ -61,7 +61,7 @@ async def go_through_it_all(caller: Caller) -> None:
         assert [task["status"] async for task in pushed][-1] == "cancelled"
 
 
-async def test_all_of_it_in_memory() -> None:
+async def test_tasks_work_in_memory() -> None:
     async with build().open() as caller:
         await go_through_it_all(caller)
 
@@ -75,32 +75,32 @@ OPTIONS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-async def test_all_of_it_over_http(options: dict[str, Any]) -> None:
-    async with over_http(build().mcp.streamable_http_app(**options)) as wire:
-        await go_through_it_all(Caller(wire))
+async def test_tasks_work_over_http(options: dict[str, Any]) -> None:
+    async with over_http(build().mcp.streamable_http_app(**options)) as transport:
+        await go_through_it_all(Caller(transport))
 
 
-async def test_all_of_it_mounted_in_an_application_with_its_own_lifespan() -> None:
-    shop = build()
-    inner = shop.mcp.streamable_http_app(streamable_http_path="/")
+async def test_tasks_work_in_a_mounted_application_with_its_own_lifespan() -> None:
+    server = build()
+    inner = server.mcp.streamable_http_app(streamable_http_path="/")
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
-        async with shop.mcp.session_manager.run():
+        async with server.mcp.session_manager.run():
             yield
 
     app = Starlette(routes=[Mount("/tools", inner)], lifespan=lifespan)
-    async with over_http(app, "/tools/") as wire:
-        await go_through_it_all(Caller(wire))
+    async with over_http(app, "/tools/") as transport:
+        await go_through_it_all(Caller(transport))
 
 
-async def test_all_of_it_mounted_in_fastapi_beside_other_routes() -> None:
-    shop = build()
-    inner = shop.mcp.streamable_http_app(streamable_http_path="/")
+async def test_tasks_work_mounted_in_fastapi_beside_other_routes() -> None:
+    server = build()
+    inner = server.mcp.streamable_http_app(streamable_http_path="/")
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
-        async with shop.mcp.session_manager.run():
+        async with server.mcp.session_manager.run():
             yield
 
     app = FastAPI(lifespan=lifespan)
@@ -110,29 +110,31 @@ async def test_all_of_it_mounted_in_fastapi_beside_other_routes() -> None:
         return {"status": "well"}
 
     app.mount("/tools", inner)
-    async with over_http(app, "/tools/") as wire:
-        await go_through_it_all(Caller(wire))
-        answer = await wire.client.get(wire.url.replace("/tools/", "/health"))
+    async with over_http(app, "/tools/") as transport:
+        await go_through_it_all(Caller(transport))
+        answer = await transport.client.get(transport.url.replace("/tools/", "/health"))
         assert answer.json() == {"status": "well"}
 
 
 async def test_two_servers_with_tasks_mounted_in_one_application() -> None:
     shops = [build(), build()]
-    routes = [Mount(f"/{n}", shop.mcp.streamable_http_app(streamable_http_path="/")) for n, shop in enumerate(shops)]
+    routes = [
+        Mount(f"/{n}", server.mcp.streamable_http_app(streamable_http_path="/")) for n, server in enumerate(shops)
+    ]
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
         async with shops[0].mcp.session_manager.run(), shops[1].mcp.session_manager.run():
             yield
 
-    async with over_http(Starlette(routes=routes, lifespan=lifespan), "/0/") as wire:
-        await go_through_it_all(Caller(wire))
-        await go_through_it_all(Caller(HttpWire(wire.url.replace("/0/", "/1/"), wire.client)))
+    async with over_http(Starlette(routes=routes, lifespan=lifespan), "/0/") as transport:
+        await go_through_it_all(Caller(transport))
+        await go_through_it_all(Caller(HttpTransport(transport.url.replace("/0/", "/1/"), transport.client)))
 
 
 async def test_a_task_made_on_one_connection_is_answered_on_another() -> None:
-    shop = build()
-    async with in_memory(shop.mcp) as first, in_memory(shop.mcp) as second:
+    server = build()
+    async with in_memory(server.mcp) as first, in_memory(server.mcp) as second:
         task_id = await Caller(first).start("ask")
         there = Caller(second)
         await there.until(task_id, "input_required")
@@ -140,13 +142,13 @@ async def test_a_task_made_on_one_connection_is_answered_on_another() -> None:
         assert (await there.result(task_id))["content"][0]["text"] == "decline"
 
 
-async def test_the_standard_streams_carry_all_of_it(tmp_path: Path) -> None:
-    """Also that a call that takes long holds nobody up, and that a task outlives the process that began it."""
+async def test_tasks_work_over_stdio(tmp_path: Path) -> None:
+    """A long call does not block others, and a task outlives the process that started it."""
     arguments = ("--transport", "stdio", "--store", str(tmp_path / "tasks.db"))
-    async with over_stdio(SERVER, *arguments) as wire:
-        caller = Caller(wire)
-        plain = Caller(wire, capabilities=ASKABLE)
-        long_call = asyncio.create_task(plain.call("slow_compute", {"seconds": 0.5, "label": "long"}))
+    async with over_stdio(SERVER, *arguments) as transport:
+        caller = Caller(transport)
+        fallback_caller = Caller(transport, capabilities=ASKABLE)
+        long_call = asyncio.create_task(fallback_caller.call("slow_compute", {"seconds": 0.5, "label": "long"}))
         assert (await caller.call("greet", {"name": "Ann"}))["content"][0]["text"] == "Hello, Ann!"
 
         deleting = await caller.start("confirm_delete", {"filename": "a.txt"})
@@ -166,46 +168,46 @@ async def test_the_standard_streams_carry_all_of_it(tmp_path: Path) -> None:
         running = await caller.start("slow_compute", {"seconds": 1.5, "label": "goes on"})
         await caller.until(unfinished, "input_required")
     # The end of its input ended it.
-    assert wire.process.returncode == 0
+    assert transport.process.returncode == 0
 
-    async with over_stdio(SERVER, *arguments) as wire:
-        caller = Caller(wire)
+    async with over_stdio(SERVER, *arguments) as transport:
+        caller = Caller(transport)
         await caller.update(unfinished, {"elicit-0": {"action": "decline"}})
         assert (await caller.result(unfinished))["content"][0]["text"] == "b.txt is kept"
         assert (await caller.result(running))["content"][0]["text"] == "goes on: done after 1.5 s"
 
 
-async def test_a_server_whose_caller_leaves_in_the_middle_of_a_call_ends_in_good_order(tmp_path: Path) -> None:
+async def test_a_server_whose_caller_disconnects_during_a_call_stops_cleanly(tmp_path: Path) -> None:
     arguments = ("--transport", "stdio", "--store", str(tmp_path / "tasks.db"))
-    async with over_stdio(SERVER, *arguments) as wire:
-        plain = Caller(wire, capabilities=ASKABLE)
-        call = asyncio.create_task(plain.call("slow_compute", {"seconds": 600, "label": "never"}))
-        assert "tools" in await plain.request("tools/list")
-        _close(wire)
-        assert await asyncio.wait_for(wire.process.wait(), 60) == 0
+    async with over_stdio(SERVER, *arguments) as transport:
+        fallback_caller = Caller(transport, capabilities=ASKABLE)
+        call = asyncio.create_task(fallback_caller.call("slow_compute", {"seconds": 600, "label": "never"}))
+        assert "tools" in await fallback_caller.request("tools/list")
+        _close(transport)
+        assert await asyncio.wait_for(transport.process.wait(), 60) == 0
         with pytest.raises(Refused, match="Connection closed"):
             await call
 
 
-def _close(wire: StdioWire) -> None:
-    assert wire.process.stdin is not None
-    wire.process.stdin.close()
+def _close(transport: StdioTransport) -> None:
+    assert transport.process.stdin is not None
+    transport.process.stdin.close()
 
 
-async def test_a_call_that_waits_for_its_result_holds_up_nobody_on_its_connection() -> None:
-    shop = build()
-    async with shop.open(capabilities=ASKABLE) as plain:
-        waiting = asyncio.create_task(plain.call("wait"))
-        assert "tools" in await plain.request("tools/list")
-        asked = await plain.call("ask")
+async def test_a_waiting_call_does_not_block_others_on_its_connection() -> None:
+    server = build()
+    async with server.open(capabilities=ASKABLE) as fallback_caller:
+        waiting = asyncio.create_task(fallback_caller.call("wait"))
+        assert "tools" in await fallback_caller.request("tools/list")
+        asked = await fallback_caller.call("ask")
         assert asked["resultType"] == "input_required"
         assert not waiting.done()
         waiting.cancel()
 
 
-async def test_callers_that_leave_take_no_task_with_them() -> None:
-    shop = build()
-    async with shop.open_http() as caller:
+async def test_a_closed_stream_does_not_end_its_task() -> None:
+    server = build()
+    async with server.open_http() as caller:
         task_id = await caller.start("ask")
         async with caller.listening(task_id) as pushed:
             await anext(pushed)
@@ -214,10 +216,13 @@ async def test_callers_that_leave_take_no_task_with_them() -> None:
         assert (await caller.result(task_id))["content"][0]["text"] == "cancel"
 
 
-async def test_what_a_caller_can_take_is_asked_of_each_request_and_not_of_the_connection() -> None:
-    shop = build()
-    async with in_memory(shop.mcp) as wire:
-        with_tasks, without = Caller(wire, capabilities={**TASKS, **ASKABLE}), Caller(wire, capabilities=ASKABLE)
+async def test_capabilities_are_read_from_each_request_and_not_from_the_connection() -> None:
+    server = build()
+    async with in_memory(server.mcp) as transport:
+        with_tasks, without = (
+            Caller(transport, capabilities={**TASKS, **ASKABLE}),
+            Caller(transport, capabilities=ASKABLE),
+        )
         assert (await with_tasks.call("ask"))["resultType"] == "task"
         assert (await without.call("ask"))["resultType"] == "input_required"
         assert (await with_tasks.call("ask"))["resultType"] == "task"

@@ -1,73 +1,73 @@
-"""A store that can't be read for a while after a task was made: whoever waits for the task still gets it."""
+"""A caller that waits for a task gets its result, even if the store is unavailable for a while."""
 
 import asyncio
 
 import pytest
 
 from tests.support.server.caller_v2026 import Refused
-from tests.support.server.example import Shop
+from tests.support.server.example import ExampleServer
 from tests.support.server.tools import add_gated, text_of, without_tasks
-from tests.support.server.unavailable_store import Away
+from tests.support.server.unavailable_store import UnavailableStore
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
 
-async def test_a_call_with_a_window_is_answered_with_its_task_though_it_can_not_be_read(
+async def test_a_call_with_an_inline_window_returns_its_task_when_the_store_is_unavailable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    away = Away(monkeypatch)
-    # Of what runs here, nobody has to read.
-    shop = Shop(works=False)
-    add_gated(shop, inline_for=0.05)
-    async with shop.open() as caller:
+    store = UnavailableStore(monkeypatch)
+    # A task that runs in this process need not be read.
+    server = ExampleServer(works=False)
+    add_gated(server, inline_for=0.05)
+    async with server.open() as caller:
         await caller.request("server/discover")
-        away.be_away("view", 1_000)
+        store.fail_next("view", 1_000)
         task_id = await caller.start("gated")
-        assert away.missed.is_set()
-        away.be_away("view", 0)
+        assert store.missed.is_set()
+        store.fail_next("view", 0)
         assert (await caller.get(task_id))["status"] == "working"
 
 
-async def test_a_call_with_a_window_is_told_the_end_when_the_store_is_back_in_time(
+async def test_a_call_with_an_inline_window_returns_the_result_when_the_store_is_back_in_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    away = Away(monkeypatch)
-    shop = Shop(works=False)
-    add_gated(shop, inline_for=20)
-    async with shop.open() as caller:
+    store = UnavailableStore(monkeypatch)
+    server = ExampleServer(works=False)
+    add_gated(server, inline_for=20)
+    async with server.open() as caller:
         await caller.request("server/discover")
-        away.be_away("view", 1)
+        store.fail_next("view", 1)
         call = asyncio.create_task(caller.call("gated"))
-        await away.missed.wait()
-        (task,) = (await shop.tasks.engine.list_tasks()).tasks
-        await shop.tasks.engine.cancel(task.id, reason="closing time")
+        await store.missed.wait()
+        (task,) = (await server.tasks.engine.list_tasks()).tasks
+        await server.tasks.engine.cancel(task.id, reason="closing time")
         with pytest.raises(Refused, match="-32000: closing time"):
             await call
 
 
-async def test_a_plain_call_gets_its_result_when_the_store_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    away = Away(monkeypatch)
-    shop = Shop()
-    gate = add_gated(shop)
-    async with shop.open() as caller:
+async def test_a_call_without_tasks_gets_its_result_when_the_store_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = UnavailableStore(monkeypatch)
+    server = ExampleServer()
+    gate = add_gated(server)
+    async with server.open() as caller:
         await caller.request("server/discover")
-        away.be_away("view", 2)
+        store.fail_next("view", 2)
         call = asyncio.create_task(without_tasks(caller).call("gated"))
-        await away.missed.wait()
+        await store.missed.wait()
         gate.open.set()
         assert text_of(await call) == "through"
 
 
 async def test_a_stream_pushes_the_end_when_the_store_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    away = Away(monkeypatch)
-    shop = Shop()
-    add_gated(shop)
-    async with shop.open() as caller:
+    store = UnavailableStore(monkeypatch)
+    server = ExampleServer()
+    add_gated(server)
+    async with server.open() as caller:
         task_id = await caller.start("gated")
         async with caller.listening(task_id) as pushed:
             assert (await anext(pushed))["status"] == "working"
-            away.be_away("view", 2)
-            # Of an end that its body comes to here, nobody has to read.
+            store.fail_next("view", 2)
+            # The end of a task in this process need not be read.
             await caller.cancel(task_id)
             assert [task["status"] async for task in pushed][-1] == "cancelled"
-            assert away.missed.is_set()
+            assert store.missed.is_set()

@@ -1,4 +1,4 @@
-"""Feeds: hints in order, merged, bounded, and over when the store is closed."""
+"""Change feeds: hints are ordered, merged and bounded, and a feed ends when its store is closed."""
 
 import asyncio
 
@@ -25,7 +25,7 @@ async def _next(feed: ChangeFeed) -> ChangeHint:
 
 
 async def _is_waiting(feed: ChangeFeed) -> bool:
-    """Nothing comes, and the feed has not ended."""
+    """Return whether the feed is still waiting: no hint arrives, and it has not ended."""
     with anyio.move_on_after(0) as scope:
         await anext(feed)
     return scope.cancelled_caught
@@ -36,7 +36,7 @@ async def _rest(feed: ChangeFeed) -> list[ChangeHint]:
         return [hint async for hint in feed]
 
 
-async def test_hints_come_in_the_order_of_what_happened() -> None:
+async def test_hints_arrive_in_the_order_of_the_changes() -> None:
     feeds = ChangeBroadcaster()
     with feeds.listen() as feed:
         for name in "abc":
@@ -45,7 +45,7 @@ async def test_hints_come_in_the_order_of_what_happened() -> None:
         assert await _is_waiting(feed)
 
 
-async def test_what_happens_before_the_reader_looks_is_one_hint() -> None:
+async def test_changes_before_the_next_read_are_merged_into_one_hint() -> None:
     feeds = ChangeBroadcaster()
     with feeds.listen() as feed:
         feeds.publish(_ids("a", "b"))
@@ -54,7 +54,7 @@ async def test_what_happens_before_the_reader_looks_is_one_hint() -> None:
         assert await _is_waiting(feed)
 
 
-async def test_a_reader_who_waits_is_woken() -> None:
+async def test_a_waiting_reader_is_woken() -> None:
     feeds, found = ChangeBroadcaster(), list[ChangeHint]()
     with feeds.listen() as feed:
 
@@ -69,7 +69,7 @@ async def test_a_reader_who_waits_is_woken() -> None:
     assert found == [_hint("a")]
 
 
-async def test_every_listener_hears_of_everything() -> None:
+async def test_every_listener_gets_every_change() -> None:
     feeds = ChangeBroadcaster()
     with feeds.listen() as one, feeds.listen() as other:
         feeds.publish(_ids("a"))
@@ -79,7 +79,7 @@ async def test_every_listener_hears_of_everything() -> None:
         assert await _next(other) == _hint("a", "b")
 
 
-async def test_a_listener_hears_only_of_what_comes_after_it() -> None:
+async def test_a_listener_gets_only_later_changes() -> None:
     feeds = ChangeBroadcaster()
     feeds.publish(_ids("a"))
     feeds.publish_any_task()
@@ -89,7 +89,7 @@ async def test_a_listener_hears_only_of_what_comes_after_it() -> None:
         assert await _next(feed) == _hint("b")
 
 
-async def test_publishing_nothing_tells_nobody() -> None:
+async def test_publishing_no_tasks_sends_no_hint() -> None:
     feeds = ChangeBroadcaster()
     with feeds.listen() as feed:
         feeds.publish([])
@@ -97,7 +97,7 @@ async def test_publishing_nothing_tells_nobody() -> None:
         assert await _is_waiting(feed)
 
 
-async def test_anything_is_told_as_an_empty_hint() -> None:
+async def test_any_task_is_sent_as_an_empty_hint() -> None:
     feeds = ChangeBroadcaster()
     with feeds.listen() as feed:
         feeds.publish_any_task()
@@ -106,7 +106,7 @@ async def test_anything_is_told_as_an_empty_hint() -> None:
         assert await _is_waiting(feed)
 
 
-async def test_anything_goes_before_what_can_be_named_and_loses_none_of_it() -> None:
+async def test_the_any_task_hint_comes_before_named_ones_and_loses_none() -> None:
     feeds = ChangeBroadcaster()
     with feeds.listen() as feed:
         feeds.publish(_ids("a"))
@@ -117,7 +117,7 @@ async def test_anything_goes_before_what_can_be_named_and_loses_none_of_it() -> 
         assert await _is_waiting(feed)
 
 
-async def test_as_many_as_the_limit_are_named() -> None:
+async def test_tasks_up_to_the_limit_are_named() -> None:
     feeds = ChangeBroadcaster()
     with feeds.listen() as feed:
         feeds.publish(_ids(*(str(number) for number in range(MAX_NAMED_TASKS - 1))))
@@ -125,7 +125,7 @@ async def test_as_many_as_the_limit_are_named() -> None:
         assert len(await _next(feed)) == MAX_NAMED_TASKS
 
 
-async def test_more_than_the_limit_are_no_longer_named() -> None:
+async def test_tasks_beyond_the_limit_are_not_named() -> None:
     feeds = ChangeBroadcaster()
     with feeds.listen() as feed:
         feeds.publish(_ids(*(str(number) for number in range(MAX_NAMED_TASKS))))
@@ -136,7 +136,7 @@ async def test_more_than_the_limit_are_no_longer_named() -> None:
         assert await _next(feed) == _hint("a")
 
 
-async def test_a_single_hint_beyond_the_limit_is_no_longer_named() -> None:
+async def test_a_single_hint_beyond_the_limit_becomes_any_task() -> None:
     feeds = ChangeBroadcaster()
     with feeds.listen() as feed:
         feeds.publish(_ids(*(str(number) for number in range(MAX_NAMED_TASKS + 1))))
@@ -144,7 +144,7 @@ async def test_a_single_hint_beyond_the_limit_is_no_longer_named() -> None:
         assert await _is_waiting(feed)
 
 
-async def test_a_reader_who_never_looks_costs_a_bounded_set() -> None:
+async def test_a_reader_that_never_reads_costs_a_bounded_set() -> None:
     feed = ChangeFeed()
     for number in range(MAX_NAMED_TASKS * 3):
         feed.publish(_hint(str(number)))
@@ -162,7 +162,7 @@ async def test_a_feed_ends_when_the_store_is_closed() -> None:
         assert await _rest(other) == []
 
 
-async def test_what_is_pending_is_delivered_before_the_end() -> None:
+async def test_a_pending_hint_is_delivered_before_the_end() -> None:
     feeds = ChangeBroadcaster()
     with feeds.listen() as feed:
         feeds.publish(_ids("a"))
@@ -172,7 +172,7 @@ async def test_what_is_pending_is_delivered_before_the_end() -> None:
         assert await _rest(feed) == [], "an end stays an end"
 
 
-async def test_a_reader_who_waits_is_let_go_at_the_end() -> None:
+async def test_a_waiting_reader_is_released_when_the_feed_ends() -> None:
     feeds, ended = ChangeBroadcaster(), list[list[ChangeHint]]()
     with feeds.listen() as feed:
 
@@ -186,7 +186,7 @@ async def test_a_reader_who_waits_is_let_go_at_the_end() -> None:
     assert ended == [[]]
 
 
-async def test_of_two_who_wait_on_one_feed_one_is_told_and_the_other_waits_on() -> None:
+async def test_of_two_readers_of_one_feed_one_gets_the_hint_and_the_other_keeps_waiting() -> None:
     feeds, found = ChangeBroadcaster(), list[ChangeHint]()
     with feeds.listen() as feed:
 
@@ -212,7 +212,7 @@ async def test_closing_twice_is_fine() -> None:
         assert await _rest(feed) == []
 
 
-async def test_a_listener_who_left_is_forgotten() -> None:
+async def test_a_listener_that_left_is_removed() -> None:
     feeds = ChangeBroadcaster()
     assert len(feeds) == 0
     with feeds.listen() as feed, feeds.listen():
@@ -222,14 +222,14 @@ async def test_a_listener_who_left_is_forgotten() -> None:
     assert await _is_waiting(feed)
 
 
-async def test_a_listener_who_left_by_an_error_is_forgotten() -> None:
+async def test_a_listener_that_left_by_an_error_is_removed() -> None:
     feeds = ChangeBroadcaster()
     with pytest.raises(ZeroDivisionError), feeds.listen():
         raise ZeroDivisionError
     assert len(feeds) == 0
 
 
-async def test_a_reader_who_gives_up_misses_nothing_when_it_comes_back() -> None:
+async def test_a_reader_that_stops_waiting_misses_nothing_when_it_returns() -> None:
     feeds = ChangeBroadcaster()
     with feeds.listen() as feed:
         assert await _is_waiting(feed)
@@ -237,7 +237,7 @@ async def test_a_reader_who_gives_up_misses_nothing_when_it_comes_back() -> None
         assert await _next(feed) == _hint("a")
 
 
-async def test_of_two_who_wait_on_one_feed_one_hears_and_the_other_goes_on_waiting() -> None:
+async def test_of_two_waiting_readers_of_one_feed_only_one_gets_a_hint() -> None:
     feed = ChangeFeed()
     waiting = [asyncio.ensure_future(anext(feed)) for _ in range(2)]
     await asyncio.sleep(0)
@@ -248,39 +248,39 @@ async def test_of_two_who_wait_on_one_feed_one_hears_and_the_other_goes_on_waiti
     assert [await one for one in still] == [frozenset({"two"})]
 
 
-async def test_whoever_has_each_hint_told_is_told_before_the_writer_goes_on() -> None:
-    feeds, told = ChangeBroadcaster(), list[ChangeHint]()
+async def test_a_callback_gets_each_hint_before_the_writer_continues() -> None:
+    feeds, received = ChangeBroadcaster(), list[ChangeHint]()
     with feeds.listen() as feed:
         feeds.publish(_ids("before"))
-        hearing = asyncio.create_task(feed.for_each(told.append))
+        listening = asyncio.create_task(feed.for_each(received.append))
         await asyncio.sleep(0)
-        assert told == [_hint("before")]
+        assert received == [_hint("before")]
         feeds.publish(_ids("a", "b"))
-        assert told[1:] == [_hint("a", "b")]
+        assert received[1:] == [_hint("a", "b")]
         feeds.publish_any_task()
-        assert told[2:] == [ANY_TASK]
+        assert received[2:] == [ANY_TASK]
         feeds.close()
         async with asyncio.timeout(20):
-            await hearing
+            await listening
 
 
-async def test_a_listener_that_fails_is_told_so_and_the_writer_is_not() -> None:
+async def test_an_exception_of_a_callback_is_raised_in_the_listener_and_not_in_the_writer() -> None:
     feeds = ChangeBroadcaster()
 
     def fail(hint: ChangeHint) -> None:
         raise ValueError(f"not {len(hint)}")
 
     with feeds.listen() as feed:
-        hearing = asyncio.create_task(feed.for_each(fail))
+        listening = asyncio.create_task(feed.for_each(fail))
         await asyncio.sleep(0)
         feeds.publish(_ids("a"))
         with pytest.raises(ValueError, match="not 1"):
-            await hearing
+            await listening
         feeds.publish(_ids("b"))
         assert await _next(feed) == _hint("b"), "from then on it is a feed as before"
 
 
-async def test_a_feed_of_a_closed_store_has_nothing_more_to_tell() -> None:
+async def test_a_feed_of_a_closed_store_ends() -> None:
     feeds = ChangeBroadcaster()
     with feeds.listen() as feed:
         feeds.close()

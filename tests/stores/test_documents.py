@@ -1,4 +1,4 @@
-"""All documents together: what is found among them, and what comes in by creating and by keeping changes."""
+"""Queries over all documents, and changes of them."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -39,7 +39,7 @@ def _do(documents: Documents, task: Task, *commands: Command, seconds: float = 0
     return task
 
 
-def test_an_unknown_task_and_somebody_elses_and_an_expired_one_are_not_found_alike() -> None:
+def test_unknown_foreign_and_expired_tasks_give_the_same_error() -> None:
     empty, expired, fresh = Documents(), Documents(), Documents()
     _do(expired, _add(expired, retention=Retention(keep=timedelta(0))), Cancel("alice"))
     _add(fresh)
@@ -49,16 +49,16 @@ def test_an_unknown_task_and_somebody_elses_and_an_expired_one_are_not_found_ali
         (fresh, Scope.for_owner("reports", Owner.local())),
         (fresh, Scope.for_namespace("builds")),
     ]
-    said: set[str] = set()
+    messages: set[str] = set()
     for documents, scope in cases:
         with pytest.raises(TaskNotFound) as missing:
             documents.get_visible(TaskId("task-1"), scope, START)
-        said.add(str(missing.value))
-    assert len(said) == 1
+        messages.add(str(missing.value))
+    assert len(messages) == 1
     assert fresh.get_visible(TaskId("task-1"), Scope.for_namespace("reports"), START) is fresh[TaskId("task-1")]
 
 
-def test_an_id_is_given_once() -> None:
+def test_an_id_can_be_used_only_once() -> None:
     documents = Documents()
     assert _add(documents) == _creation().task
     assert documents == {TaskId("task-1"): TaskDocument.of(_creation()).with_turn(1)}
@@ -66,7 +66,7 @@ def test_an_id_is_given_once() -> None:
         _add(documents)
 
 
-def test_a_task_that_is_found_by_its_key_is_not_counted_and_one_that_expired_frees_its_key() -> None:
+def test_a_task_found_by_its_key_is_not_counted_and_an_expired_task_frees_its_key() -> None:
     documents, key = Documents(), {"idempotency_key": "key", "request_digest": "digest"}
     first = _add(documents, 1, retention=BRIEF, **key)
     again = _creation(2, **key)
@@ -86,7 +86,7 @@ def test_another_owners_key_and_tasks_do_not_count() -> None:
         documents.create(_creation(4), Quota(live=1), START)
 
 
-def test_a_change_is_kept_with_the_tasks_that_it_spawns() -> None:
+def test_a_change_is_stored_with_its_spawned_tasks() -> None:
     documents = Documents()
     parent = _do(documents, _add(documents), CLAIM)
     child = _creation(2, parent_id=parent.id)
@@ -111,7 +111,7 @@ def test_each_spawned_task_is_counted() -> None:
                 documents.commit(note)
 
 
-def test_a_change_of_a_task_that_is_gone_is_stale() -> None:
+def test_a_change_of_a_deleted_task_is_stale() -> None:
     documents = Documents()
     task = _add(documents)
     del documents[task.id]
@@ -119,7 +119,7 @@ def test_a_change_of_a_task_that_is_gone_is_stale() -> None:
         documents.commit(change(task, Cancel("alice")))
 
 
-def test_the_line_has_the_queued_tasks_in_the_order_of_their_places() -> None:
+def test_the_claim_order_is_the_order_of_queue_positions() -> None:
     documents = Documents()
     first, second = _add(documents, 1), _add(documents, 2)
     running = _do(documents, _add(documents, 3), CLAIM)
@@ -132,7 +132,7 @@ def test_the_line_has_the_queued_tasks_in_the_order_of_their_places() -> None:
     assert documents.claim_order()[-3:] == [released, other, second]
 
 
-def test_a_task_that_comes_back_to_the_queue_gets_a_new_turn_and_one_that_stays_keeps_its_own() -> None:
+def test_a_task_that_returns_to_the_queue_gets_a_new_turn_and_one_that_stays_keeps_its_turn() -> None:
     documents = Documents()
     tasks = [_add(documents, number) for number in range(1, 4)]
     assert [documents[task.id].turn for task in tasks] == [1, 2, 3]
@@ -143,7 +143,7 @@ def test_a_task_that_comes_back_to_the_queue_gets_a_new_turn_and_one_that_stays_
     assert documents[tasks[2].id].turn == 3
 
 
-def test_a_claim_serves_its_lines_and_nothing_else_does() -> None:
+def test_only_a_claim_advances_the_served_turns() -> None:
     documents = Documents()
     tasks = [_add(documents, number, priority=number // 3) for number in range(1, 5)]
     _do(documents, tasks[1], CLAIM, Complete(1, encode("done")))
@@ -158,7 +158,7 @@ def test_a_claim_serves_its_lines_and_nothing_else_does() -> None:
     assert documents[_add(documents, 5, priority=1).id].turn == 3
 
 
-def test_a_copy_knows_how_far_lines_are_served_and_goes_on_by_itself() -> None:
+def test_a_copy_has_the_served_turns_and_changes_them_independently() -> None:
     documents = Documents()
     tasks = [_add(documents, number) for number in (1, 2)]
     documents.commit_claims([change(tasks[0], CLAIM)])
@@ -168,11 +168,11 @@ def test_a_copy_knows_how_far_lines_are_served_and_goes_on_by_itself() -> None:
     assert documents.find(tasks[1].id) == tasks[1]
 
 
-def test_what_has_expired_is_forgettable_unless_its_parent_lives() -> None:
+def test_an_expired_task_is_prunable_unless_its_parent_is_live() -> None:
     documents = Documents()
     parent = _do(documents, _add(documents, 1, retention=BRIEF), CLAIM)
     child = _add(documents, 2, retention=BRIEF, parent_id=parent.id)
-    orphan = _add(documents, 3, retention=BRIEF, parent_id=TaskId("nobody"))
+    orphan = _add(documents, 3, retention=BRIEF, parent_id=TaskId("unknown"))
     for task in (child, orphan):
         _do(documents, task, Cancel("alice"))
     assert documents.prunable_ids(at(59)) == []
@@ -194,32 +194,32 @@ def test_only_live_children_are_found() -> None:
     assert found.phase is Phase.CANCELLED
 
 
-class AnOffer:
-    """Takes a new task, if nothing else is live."""
+class ExampleStartRequest:
+    """Starts a new task if no other task is live."""
 
     def decide_direct_start(self, new: Task, live: Iterable[Task], now: datetime) -> list[Change]:
         return [] if list(live) else [change(new, CLAIM, (now - START).total_seconds())]
 
 
-def test_an_offer_is_asked_for_new_tasks_only_and_serves_their_line() -> None:
+def test_a_direct_start_is_decided_for_new_tasks_only_and_serves_their_queue() -> None:
     documents, key = Documents(), {"idempotency_key": "key", "request_digest": "digest"}
-    first = documents.create(_creation(1, **key), NO_QUOTA, START, AnOffer())
+    first = documents.create(_creation(1, **key), NO_QUOTA, START, ExampleStartRequest())
     assert (first.phase, documents.find(first.id), documents.served_turns) == (
         Phase.RUNNING,
         first,
         {("reports", 0): 1},
     )
     assert len(documents[first.id].history) == 2
-    assert documents.create(_creation(1, **key), NO_QUOTA, START, AnOffer()) == first
-    second = documents.create(_creation(2), NO_QUOTA, START, AnOffer())
+    assert documents.create(_creation(1, **key), NO_QUOTA, START, ExampleStartRequest()) == first
+    second = documents.create(_creation(2), NO_QUOTA, START, ExampleStartRequest())
     assert (second.phase, documents.find(second.id)) == (Phase.QUEUED, second)
     waiting = Documents()
     queued = _add(waiting, 1, **key)
-    assert waiting.create(_creation(1, **key), NO_QUOTA, START, AnOffer()) == queued
+    assert waiting.create(_creation(1, **key), NO_QUOTA, START, ExampleStartRequest()) == queued
     assert waiting.served_turns == {}
 
 
-def test_only_who_holds_a_task_extends_its_lease() -> None:
+def test_only_the_current_attempt_extends_its_lease() -> None:
     documents = Documents()
     task = _do(documents, _add(documents), CLAIM)
     assert documents.extend_lease(task.id, 1, at(99))
@@ -232,7 +232,7 @@ def test_only_who_holds_a_task_extends_its_lease() -> None:
     assert documents.find(task.id) == extended
 
 
-def test_pruning_forgets_no_more_than_it_may() -> None:
+def test_pruning_respects_its_limit() -> None:
     documents = Documents()
     tasks = [_do(documents, _add(documents, number, retention=BRIEF), Cancel("alice")) for number in (1, 2, 3)]
     _add(documents, 4)
@@ -243,7 +243,7 @@ def test_pruning_forgets_no_more_than_it_may() -> None:
     assert list(documents) == ["task-4"]
 
 
-def test_a_key_is_released_by_whoever_knows_it_and_its_task() -> None:
+def test_a_key_is_released_only_by_its_task_and_value() -> None:
     documents = Documents()
     task = _add(documents, idempotency_key="key", request_digest="digest")
     for task_id, key in ((task.id, "other"), (TaskId("unknown"), "key")):
@@ -256,7 +256,7 @@ def test_a_key_is_released_by_whoever_knows_it_and_its_task() -> None:
     assert documents.create(again, NO_QUOTA, START) == again.task
 
 
-def test_what_is_learned_is_known_to_copies_and_what_copies_learn_is_not_known_here() -> None:
+def test_a_copy_has_the_durations_and_changes_them_independently() -> None:
     documents = Documents()
     assert documents.merge_durations("reports", {}) == {}
     known = documents.merge_durations("reports", {"build": DurationHistogram({4: 1})})

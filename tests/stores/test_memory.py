@@ -32,7 +32,7 @@ class TestMemoryStore(StoreContract):
 
 
 class DecliningStore(MemoryStore):
-    """Leaves every new task in the queue, as a store whose dispatcher is elsewhere may."""
+    """Leaves every new task in the queue, as a store may that declines direct starts."""
 
     capabilities = Capabilities(durable=False, shared=False, supports_direct_start=False)
 
@@ -56,24 +56,24 @@ class DecliningMachine(StoreMachine):
 TestADecliningStoreAgreesWithTheModel = DecliningMachine.TestCase
 
 
-def test_a_transaction_that_fails_leaves_places_and_lines_as_they_were() -> None:
+def test_a_failed_transaction_restores_turns_and_served_turns() -> None:
     documents, clock = IndexedDocuments(), FakeClock()
-    scene = StoreHarness(MemoryStore(), clock)
-    tasks = [documents.create(scene.creation(), NO_QUOTA, clock.now()) for _ in range(3)]
+    harness = StoreHarness(MemoryStore(), clock)
+    tasks = [documents.create(harness.creation(), NO_QUOTA, clock.now()) for _ in range(3)]
     before, served = documents.claim_order(), documents.served_turns
 
     def fail() -> None:
         with documents.transaction():
-            begun = [decide(task, Claim("worker", LEASE), clock.now()) for task in tasks[:2]]
-            documents.commit_claims([change for change in begun if change is not None])
-            documents.create(scene.creation(id=TaskId("new")), NO_QUOTA, clock.now())
+            started = [decide(task, Claim("worker", LEASE), clock.now()) for task in tasks[:2]]
+            documents.commit_claims([change for change in started if change is not None])
+            documents.create(harness.creation(id=TaskId("new")), NO_QUOTA, clock.now())
             assert documents.served_turns != served
             raise KeyError
 
     with pytest.raises(KeyError):
         fail()
     assert (documents.claim_order(), documents.served_turns) == (before, served)
-    last = documents.create(scene.creation(), NO_QUOTA, clock.now())
+    last = documents.create(harness.creation(), NO_QUOTA, clock.now())
     assert documents[last.id].turn == 4
 
 
@@ -81,21 +81,21 @@ def creates(creation: Creation, documents: Documents, now: datetime) -> object:
     return documents.create(creation, QUOTA, now)
 
 
-def ends_one(documents: Documents, now: datetime) -> object:
+def cancels_one(documents: Documents, now: datetime) -> object:
     first = min(documents.live(), key=lambda task: task.id, default=None)
     change = None if first is None else decide(first, Cancel("alice"), now)
     return None if change is None else documents.commit(change)
 
 
-def forgets(documents: Documents, now: datetime) -> object:
-    forgettable = set(documents.prunable_ids(now))
-    for task_id in forgettable:
+def prunes(documents: Documents, now: datetime) -> object:
+    prunable = set(documents.prunable_ids(now))
+    for task_id in prunable:
         del documents[task_id]
-    return forgettable
+    return prunable
 
 
 def outcome(documents: Documents, do: Callable[[Documents, datetime], object], now: datetime) -> object:
-    """What it gives, or says."""
+    """Return the result, or the error message."""
     try:
         if not isinstance(documents, IndexedDocuments):
             return do(documents, now)
@@ -110,19 +110,19 @@ def then_fails(do: Callable[[Documents, datetime], object], documents: Documents
     raise ZeroDivisionError
 
 
-STEPS = st.tuples(st.sampled_from(["create", "create with a key", "end", "forget"]), st.booleans(), st.integers(0, 2))
+STEPS = st.tuples(st.sampled_from(["create", "create with a key", "end", "prune"]), st.booleans(), st.integers(0, 2))
 
 
 @given(st.lists(STEPS, min_size=5, max_size=30))
-def test_what_is_found_by_indexes_is_what_a_look_at_everything_finds(steps: list[tuple[str, bool, int]]) -> None:
+def test_the_indexes_find_the_same_as_a_full_scan(steps: list[tuple[str, bool, int]]) -> None:
     indexed, clock = IndexedDocuments(), FakeClock()
-    scene = StoreHarness(MemoryStore(), clock)
-    for what, is_alices, seconds in steps:
+    harness = StoreHarness(MemoryStore(), clock)
+    for operation, is_alices, seconds in steps:
         now = clock.advance(seconds)
-        key = "key" if what == "create with a key" else None
+        key = "key" if operation == "create with a key" else None
         owner, retention = ALICE if is_alices else BOB, Retention(keep=timedelta(seconds=2))
-        creation = scene.creation(owner=owner, idempotency_key=key, request_digest=key, retention=retention)
-        do = {"end": ends_one, "forget": forgets}.get(what, partial(creates, creation))
+        creation = harness.creation(owner=owner, idempotency_key=key, request_digest=key, retention=retention)
+        do = {"end": cancels_one, "prune": prunes}.get(operation, partial(creates, creation))
         expected = outcome(Documents(indexed), do, now)
         # First in a transaction that fails, which must leave no trace in any index.
         with contextlib.suppress(ZeroDivisionError):

@@ -1,4 +1,4 @@
-"""What a store is asked and answers with: bounds, whose turn it is, pages."""
+"""Requests to a store: limits, decisions, claim order, pages."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -49,8 +49,8 @@ def _at(seconds: float) -> datetime:
 
 
 def _tasks(*several: dict[str, Any]) -> list[Task]:
-    scene = StoreHarness(MemoryStore(), FakeClock())
-    return [scene.creation(**fields).task for fields in several]
+    harness = StoreHarness(MemoryStore(), FakeClock())
+    return [harness.creation(**fields).task for fields in several]
 
 
 def _ids(tasks: tuple[Task, ...]) -> list[str]:
@@ -59,7 +59,7 @@ def _ids(tasks: tuple[Task, ...]) -> list[str]:
 
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"namespace": ""}, "a namespace must not be empty"),
-    ({"tools": {TOOL.name}}, "a claim names tools with their versions, as a frozenset of Tool"),
+    ({"tools": {TOOL.name}}, "a claim's tools must be a frozenset of Tool"),
     ({"holder": ""}, "a worker's name must not be empty"),
     ({"holder": "\ud800"}, "a worker's name .* lone surrogate"),
     ({"limit": 0}, "a claim takes from 1 to 1000 tasks, not 0"),
@@ -72,23 +72,23 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("fields", "message"), BAD, ids=[str(fields) for fields, _ in BAD])
-def test_a_claim_that_can_not_be_meant_is_refused(fields: dict[str, Any], message: str) -> None:
+def test_an_invalid_claim_is_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidValue, match=message):
         _request(**fields)
 
 
-def test_a_claim_at_the_edge_of_its_bounds_is_taken() -> None:
+def test_a_claim_at_the_edge_of_its_limits_is_accepted() -> None:
     for limit in (1, PAGE_LIMIT):
         assert _request(limit=limit, lease_for=MAX_LEASE).limit == limit
 
 
-def test_an_offer_begins_what_it_can_run_where_nothing_else_waits() -> None:
+def test_a_direct_start_needs_a_matching_tool_and_no_other_work() -> None:
     (new,) = _tasks({})
-    (begun,) = _request().decide_direct_start(new, [], NOW)
-    assert (begun.before, begun.after.phase) == (new, Phase.RUNNING)
+    (started,) = _request().decide_direct_start(new, [], NOW)
+    assert (started.before, started.after.phase) == (new, Phase.RUNNING)
     assert _request(limit=1, tools=frozenset({Tool("other")})).decide_direct_start(new, [], NOW) == []
     assert _request(namespace="elsewhere").decide_direct_start(new, [], NOW) == []
-    assert _request().decide_direct_start(begun.after, [], NOW) == []
+    assert _request().decide_direct_start(started.after, [], NOW) == []
 
 
 @pytest.mark.parametrize(
@@ -103,17 +103,17 @@ def test_an_offer_begins_what_it_can_run_where_nothing_else_waits() -> None:
     ],
     ids=str,
 )
-def test_an_offer_overtakes_nobody(waiting: dict[str, Any], is_overtaken: bool) -> None:
+def test_a_direct_start_overtakes_no_task(waiting: dict[str, Any], is_overtaken: bool) -> None:
     new, other = _tasks({}, waiting)
     assert bool(_request().decide_direct_start(new, [other], _at(10))) != is_overtaken
 
 
 @pytest.mark.parametrize(("next_due", "is_so"), [(None, True), (DUE_NOW, False), (NOW, False), (_at(1e-6), True)])
-def test_a_claim_has_nothing_else_until_the_next_is_due(next_due: datetime | None, is_so: bool) -> None:
+def test_a_claim_has_no_other_work_until_the_next_task_is_due(next_due: datetime | None, is_so: bool) -> None:
     assert _request().has_no_other_work(next_due, NOW) is is_so
 
 
-def test_a_worker_gets_only_what_it_has_the_tool_for_in_exactly_that_version() -> None:
+def test_a_worker_gets_only_tasks_of_its_tools_in_exactly_that_version() -> None:
     mine, other_version, other_tool, other_server = _tasks(
         {}, {"tool": Tool(TOOL.name, "2")}, {"tool": Tool("other")}, {"namespace": "builds"}
     )
@@ -125,43 +125,43 @@ def test_a_worker_gets_only_what_it_has_the_tool_for_in_exactly_that_version() -
         assert request.decide_wakeups([task.evolve(phase=Phase.PARKED, due_at=NOW)], NOW) == []
 
 
-def test_a_claim_takes_the_line_as_it_is_and_no_more_of_it_than_asked() -> None:
+def test_a_claim_takes_tasks_in_the_given_order_up_to_its_limit() -> None:
     tasks = _tasks({}, {"tool": Tool("other")}, {"priority": 1}, {})
-    begun = _request(limit=3).decide_claims([*reversed(tasks), *_tasks({})], _at(9))
-    assert [change.after.id for change in begun] == [tasks[3].id, tasks[2].id, tasks[0].id]
-    assert {change.after.phase for change in begun} == {Phase.RUNNING}
-    lease = begun[0].after.attempt and begun[0].after.attempt.lease
+    started = _request(limit=3).decide_claims([*reversed(tasks), *_tasks({})], _at(9))
+    assert [change.after.id for change in started] == [tasks[3].id, tasks[2].id, tasks[0].id]
+    assert {change.after.phase for change in started} == {Phase.RUNNING}
+    lease = started[0].after.attempt and started[0].after.attempt.lease
     assert lease is not None
     assert (lease.holder, lease.expires_at) == ("worker-1", _at(39))
     assert len(_request().decide_claims(tasks, _at(9))) == 2
 
 
-def test_what_is_due_goes_to_the_queue_the_first_to_be_due_first() -> None:
+def test_due_tasks_are_queued_the_first_to_be_due_first() -> None:
     tasks = _tasks(*({"due_at": _at(seconds)} for seconds in (30, 10, 20, 31)), {})
     woken = _request().decide_wakeups(tasks, _at(30))
     assert [change.after.id for change in woken] == [tasks[1].id, tasks[2].id, tasks[0].id]
     assert {change.after.phase for change in woken} == {Phase.QUEUED}
 
 
-def test_what_is_paused_or_waits_for_something_else_is_not_woken() -> None:
+def test_paused_tasks_and_tasks_without_a_due_time_are_not_woken() -> None:
     paused, waiting, due = _tasks({"due_at": _at(1)}, {"due_at": _at(1)}, {"due_at": _at(1)})
     tasks = [paused.evolve(phase=Phase.PAUSED), waiting.evolve(due_at=None), due]
     assert [change.after.id for change in _request().decide_wakeups(tasks, _at(1))] == [due.id]
 
 
-def test_only_so_many_are_woken_at_once() -> None:
+def test_the_number_of_tasks_woken_at_once_is_limited() -> None:
     tasks = _tasks(*({"due_at": _at(1)} for _ in range(DUE_LIMIT + 1)))
     assert len(_request().decide_wakeups(tasks, _at(1))) == DUE_LIMIT
 
 
-def test_the_longest_overdue_come_first_and_no_more_than_asked() -> None:
+def test_the_longest_overdue_come_first_up_to_the_limit() -> None:
     tasks = _tasks(*({"deadline_at": _at(seconds)} for seconds in (30, 10, 20, 31)), {})
     assert _ids(find_overdue(tasks, now=_at(30), limit=9)) == [tasks[1].id, tasks[2].id, tasks[0].id]
     assert _ids(find_overdue(tasks, now=_at(30), limit=2)) == [tasks[1].id, tasks[2].id]
     assert _ids(find_overdue([tasks[0], tasks[0].evolve(id=TaskId("a"))], now=_at(30), limit=0)) == ["a"]
 
 
-def test_there_is_something_to_claim_at_any_time_if_a_task_is_queued_else_when_the_first_is_due() -> None:
+def test_the_next_due_time_is_now_if_a_task_is_queued_else_that_of_the_first_parked_one() -> None:
     due, later, queued, other = _tasks({"due_at": _at(1)}, {"due_at": _at(2)}, {}, {"tool": Tool("other")})
     tools = frozenset({TOOL})
     assert find_next_due([], NAMESPACE, tools) is None
@@ -172,7 +172,7 @@ def test_there_is_something_to_claim_at_any_time_if_a_task_is_queued_else_when_t
     assert find_next_due([paused, later.evolve(due_at=None)], NAMESPACE, tools) is None
 
 
-def test_a_query_narrows_by_what_it_names() -> None:
+def test_a_query_filters_by_its_fields() -> None:
     one, other = _tasks({}, {"owner": BOB, "tool": Tool("other"), "parent_id": TaskId("parent")})
     everything = Scope.everything()
     queries = {
@@ -189,7 +189,7 @@ def test_a_query_narrows_by_what_it_names() -> None:
         assert [task for task in (one, other) if query.matches(task, NOW)] == expected, query
 
 
-def test_a_query_does_not_show_what_has_expired() -> None:
+def test_a_query_does_not_match_expired_tasks() -> None:
     (task,) = _tasks({})
     change = decide(task, Cancel("alice"), NOW)
     assert change is not None
@@ -211,7 +211,7 @@ def test_pages_show_each_task_once_newest_first() -> None:
     assert seen == [task.id for task in reversed(tasks)]
 
 
-def test_a_page_shows_only_what_the_query_names() -> None:
+def test_a_page_has_only_tasks_that_match_the_query() -> None:
     one, other = _tasks({}, {"owner": BOB})
     assert _ids(
         build_page([one, other], TaskQuery(Scope.for_owner(NAMESPACE, BOB)), now=NOW, after=None, limit=9).tasks
@@ -225,7 +225,7 @@ def test_a_page_that_is_exactly_full_is_the_last() -> None:
     assert Page.of([], 1) == Page((), None)
 
 
-def test_nobody_in_particular_is_shown_nothing() -> None:
+def test_an_anonymous_owner_gets_an_empty_page() -> None:
     (task,) = _tasks({"owner": Owner.anonymous()})
     query = TaskQuery(Scope.for_owner(NAMESPACE, Owner.anonymous()))
     assert query.matches(task, NOW)
@@ -235,14 +235,14 @@ def test_nobody_in_particular_is_shown_nothing() -> None:
 @pytest.mark.parametrize(
     ("limit", "size"), [(-1, 1), (0, 1), (1, 1), (7, 7), (PAGE_LIMIT, PAGE_LIMIT), (10**30, PAGE_LIMIT)]
 )
-def test_a_limit_is_brought_within_bounds(limit: int, size: int) -> None:
+def test_a_limit_is_clamped(limit: int, size: int) -> None:
     assert clamp_limit(limit) == size
 
 
-def test_a_commit_names_what_it_changes_and_what_it_spawns_each_once() -> None:
-    scene = StoreHarness(MemoryStore(), FakeClock())
-    child, request = scene.creation(), _request()
-    one, other = request.decide_claims([scene.creation().task, scene.creation().task], NOW)
+def test_a_commit_names_each_changed_and_spawned_task_only_once() -> None:
+    harness = StoreHarness(MemoryStore(), FakeClock())
+    child, request = harness.creation(), _request()
+    one, other = request.decide_claims([harness.creation().task, harness.creation().task], NOW)
     note = decide(one.after, Note(1, spawned=(child,)), NOW)
     assert note is not None
     check_distinct_tasks([])

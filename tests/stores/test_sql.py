@@ -1,4 +1,4 @@
-"""Named queries are found whole, each under its name."""
+"""Named queries are loaded whole, each under its name."""
 
 from pathlib import Path
 
@@ -43,7 +43,7 @@ def test_line_ends_of_windows_are_no_part_of_a_statement(tmp_path: Path) -> None
     assert _load(tmp_path, "-- name: one\r\n-- A sentence.\r\nSELECT 1,\r\n2;\r\n") == {"one": "SELECT 1,\n2"}
 
 
-def test_letters_of_any_language_are_kept(tmp_path: Path) -> None:
+def test_non_ascii_letters_are_preserved(tmp_path: Path) -> None:
     assert _load(tmp_path, "-- name: one\nSELECT 'é😀';\n") == {"one": "SELECT 'é😀'"}
 
 
@@ -52,19 +52,19 @@ def test_a_file_without_names_has_no_queries(text: str, tmp_path: Path) -> None:
     assert _load(tmp_path, text) == {}
 
 
-def test_a_name_inside_a_line_is_no_name(tmp_path: Path) -> None:
+def test_a_name_comment_inside_a_line_is_ignored(tmp_path: Path) -> None:
     queries = _load(tmp_path, "-- name: one\nSELECT '-- name: two';\n")
     assert queries == {"one": "SELECT '-- name: two'"}
 
 
-def test_every_query_that_is_shipped_is_one_statement() -> None:
+def test_every_shipped_query_is_one_statement() -> None:
     for name, statement in QUERIES.items():
         assert statement.split()[0] in ("DELETE", "INSERT", "SELECT", "UPDATE", "WITH"), name
         assert ";" not in statement, name
         assert "--" not in statement, name
 
 
-def test_a_name_that_is_given_twice_is_not_lost_without_a_word(tmp_path: Path) -> None:
+def test_a_duplicate_query_name_is_an_error(tmp_path: Path) -> None:
     text = "".join(f"-- name: {name}\nSELECT 1;\n" for name in ("one", "two", "three", "two", "one", "two"))
-    with pytest.raises(ConfigurationError, match=r"queries\.sql has several queries of one name: one, two$"):
+    with pytest.raises(ConfigurationError, match=r"queries\.sql has several queries of the same name: one, two$"):
         _load(tmp_path, text)

@@ -1,4 +1,4 @@
-"""A task in one piece: what a change makes of it, what is refused, and what readers see."""
+"""A task document: applying changes, refusing stale ones, and views for readers."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -32,7 +32,7 @@ def _running(*commands: Command, **fields: Any) -> TaskDocument:
     return _after(_new(**fields), CLAIM, *commands)
 
 
-def test_a_new_document_is_what_was_created() -> None:
+def test_a_new_document_has_the_data_of_its_creation() -> None:
     creation = create(new(caller=encode("alice"), idempotency_key="k", request_digest="d"), START, LIMITS)
     document = TaskDocument.of(creation)
     assert (document.task, document.arguments, document.caller) == (
@@ -45,7 +45,7 @@ def test_a_new_document_is_what_was_created() -> None:
     assert (document.view().outcome, document.view().inputs) == (None, ())
 
 
-def test_a_change_is_kept_whole() -> None:
+def test_a_change_is_applied_completely() -> None:
     note = Note(1, Progress(1), "crunching", (step(),), (question(),), (artifact(),), encode({"page": 1}))
     document = _running(note)
     journal = document.journal()
@@ -55,14 +55,14 @@ def test_a_change_is_kept_whole() -> None:
     assert [entry.event for entry in document.history] == [Event.CREATE, Event.CLAIM, Event.NOTE]
 
 
-def test_a_change_that_is_not_recorded_leaves_the_history_alone() -> None:
+def test_a_change_without_an_entry_does_not_change_the_history() -> None:
     before = _running()
     document = _after(before, Note(1, Progress(1)))
     assert document.history == before.history
     assert document.task.progress == Progress(1)
 
 
-def test_what_a_change_does_not_bring_stays() -> None:
+def test_data_that_a_change_does_not_contain_is_unchanged() -> None:
     note = Note(1, None, None, (step(),), (question(),), (artifact(),), encode({"page": 1}))
     document = _running(note, Note(1, Progress(2)))
     assert (document.steps, document.inputs, document.artifacts) == ((step(),), (question(),), (artifact(),))
@@ -70,7 +70,7 @@ def test_what_a_change_does_not_bring_stays() -> None:
     assert _after(document, Note(1, variables=encode({}))).variables == encode({})
 
 
-def test_steps_and_questions_come_in_the_order_of_their_recording_and_artifacts_by_name() -> None:
+def test_steps_and_questions_are_in_recording_order_and_artifacts_by_name() -> None:
     document = _running(
         Note(1, steps=(step("b"),), input_requests=(question("b"),), artifacts=(artifact("b"),)),
         Note(1, steps=(step("a"), step("b", 1)), input_requests=(question("a"),), artifacts=(artifact("a"),)),
@@ -81,13 +81,13 @@ def test_steps_and_questions_come_in_the_order_of_their_recording_and_artifacts_
     assert journal.artifacts == ("a", "b")
 
 
-def test_an_artifact_of_the_same_name_replaces_the_one_before() -> None:
+def test_an_artifact_of_the_same_name_replaces_the_earlier_one() -> None:
     second = Artifact("draft", encode("better"), at(5))
     document = _running(Note(1, artifacts=(artifact(),)), Note(1, artifacts=(second, artifact("other"))))
     assert document.artifacts == (second, artifact("other"))
 
 
-def test_an_answer_takes_its_questions_place() -> None:
+def test_an_answered_question_replaces_the_open_one() -> None:
     document = _running(Note(1, input_requests=(question("a"), question("b"), question("c"))))
     answered = _after(document, Answer(document.inputs, {"b": encode("yes")}, "alice"), seconds=5)
     assert [(one.key, one.answer) for one in answered.inputs] == [("a", None), ("b", encode("yes")), ("c", None)]
@@ -126,19 +126,19 @@ def test_an_interrupt_of_a_lease_that_was_extended_is_stale() -> None:
         without.with_change(interrupt)
 
 
-def test_a_change_that_keeps_the_attempt_keeps_the_lease_that_was_extended_meanwhile() -> None:
+def test_a_change_does_not_overwrite_a_lease_that_was_extended_meanwhile() -> None:
     document = _running()
     note = change(document.task, Note(1, Progress(1)))
     extended = document.with_extended_lease(1, at(60))
     assert extended is not None
-    kept = extended.with_change(note)
-    assert kept.task.attempt is not None
-    assert (kept.task.attempt.lease.expires_at, kept.task.progress) == (at(60), Progress(1))
+    changed = extended.with_change(note)
+    assert changed.task.attempt is not None
+    assert (changed.task.attempt.lease.expires_at, changed.task.progress) == (at(60), Progress(1))
     released = extended.with_change(change(document.task, Release(1)))
     assert released.task.attempt is None
 
 
-def test_a_change_that_was_decided_before_the_key_was_released_does_not_bring_it_back() -> None:
+def test_a_change_does_not_restore_a_key_that_was_released_meanwhile() -> None:
     before = _running(idempotency_key="key", request_digest="digest")
     for command in (Note(1, status_message="working"), Release(1), Complete(1, encode("done"))):
         decided = change(before.task, command)
@@ -158,7 +158,7 @@ def test_extending_changes_the_lease_and_nothing_else() -> None:
     assert replace(extended, task=extended.task.evolve(attempt=document.task.attempt)) == document
 
 
-def test_who_does_not_hold_the_task_extends_nothing() -> None:
+def test_a_stale_attempt_extends_no_lease() -> None:
     assert _new().with_extended_lease(0, at(60)) is None
     for fence in (0, 2):
         assert _running().with_extended_lease(fence, at(60)) is None
@@ -182,7 +182,7 @@ def test_a_questions_key_is_used_once_in_a_tasks_life() -> None:
         assert twice.value.what == "question 'a'"
 
 
-def test_a_document_is_never_changed_itself() -> None:
+def test_a_document_is_never_mutated() -> None:
     document = _running()
     before = replace(document)
     _after(document, Note(1, steps=(step(),)), Pause("operator"))
@@ -190,7 +190,7 @@ def test_a_document_is_never_changed_itself() -> None:
     assert document == before
 
 
-def test_only_who_is_covered_sees_it_and_nobody_once_it_has_expired() -> None:
+def test_a_document_is_visible_only_in_scope_and_until_it_expires() -> None:
     document = _running(Cancel("alice"), retention=Retention(keep=timedelta(seconds=60)))
     mine = Scope.for_owner("reports", document.task.owner)
     assert [document.is_visible(mine, at(seconds)) for seconds in (59, 60)] == [True, False]
@@ -219,7 +219,7 @@ def test_another_request_under_the_same_key_is_a_conflict_until_the_key_is_free(
     assert not document.matches_request(other, at(60))
 
 
-def test_a_turn_is_kept_with_the_document_and_seen_by_nobody_else() -> None:
+def test_a_turn_is_stored_with_the_document_and_not_in_the_task() -> None:
     document = _new().with_turn(7)
     assert document.turn == 7
     assert (document.task, document.journal()) == (_new().task, _new().journal())

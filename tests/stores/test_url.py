@@ -1,4 +1,4 @@
-"""What a store's name means, and what is said of names that mean nothing."""
+"""Parsing store names, and the errors for invalid ones."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -48,7 +48,7 @@ def test_a_file(text: str, path: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["C:\\data\\tasks.db", "c:/data/tasks.db", "C:tasks.db"])
-def test_a_drive_of_windows_is_not_a_scheme(text: str) -> None:
+def test_a_windows_drive_is_not_a_scheme(text: str) -> None:
     assert parse_address(text) == SqliteAddress(Path(text))
 
 
@@ -81,7 +81,7 @@ def test_postgresql_keeps_its_whole_url(text: str) -> None:
         ("sqlite:///tasks.db?synchronous=normal", "NORMAL"),
     ],
 )
-def test_a_file_is_committed_to_as_its_url_says(text: str, synchronous: Synchronous) -> None:
+def test_the_sync_mode_is_set_in_the_url(text: str, synchronous: Synchronous) -> None:
     assert parse_address(text) == SqliteAddress(Path("tasks.db"), synchronous)
 
 
@@ -100,11 +100,17 @@ REFUSED = [
     ("sqlite://host/tasks.db", "write three slashes"),
     ("sqlite://user:secret@host/tasks.db", "write three slashes"),
     ("sqlite:///", "names no file: write sqlite:///tasks.db"),
-    ("sqlite:///tasks.db?mode=ro", "has options after its path, and a SQLite store takes only synchronous=NORMAL"),
-    ("sqlite:///tasks.db?", "takes only synchronous=NORMAL"),
-    ("sqlite:///tasks.db?synchronous=OFF", "takes only synchronous=NORMAL"),
-    ("sqlite:///tasks.db?synchronous=NORMAL&mode=ro", "takes only synchronous=NORMAL"),
-    ("sqlite:///tasks.db#one", "leave it out, or write %23"),
+    (
+        "sqlite:///tasks.db?mode=ro",
+        "has unsupported options: a SQLite store takes only synchronous=FULL (the default) or synchronous=NORMAL",
+    ),
+    ("sqlite:///tasks.db?", "takes only synchronous=FULL (the default) or synchronous=NORMAL"),
+    ("sqlite:///tasks.db?synchronous=OFF", "takes only synchronous=FULL (the default) or synchronous=NORMAL"),
+    (
+        "sqlite:///tasks.db?synchronous=NORMAL&mode=ro",
+        "takes only synchronous=FULL (the default) or synchronous=NORMAL",
+    ),
+    ("sqlite:///tasks.db#one", "remove it, or write # as %23"),
     ("sqlite:///?mode=ro", "names no file: write sqlite:///tasks.db"),
     ("mysql://host/db", "an unknown kind 'mysql': use one of memory:, tasks.db, sqlite:///tasks.db"),
     ("redis:", "an unknown kind 'redis': use one of"),
@@ -115,38 +121,38 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("text", "message"), REFUSED, ids=[repr(text) for text, _ in REFUSED])
-def test_what_can_not_be_understood_is_told_what_to_write(text: str, message: str) -> None:
+def test_the_error_for_an_invalid_name_says_what_to_write(text: str, message: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
         parse_address(text)
     assert message in str(refused.value)
 
 
-def test_an_unknown_user_in_a_path_is_told_what_to_write() -> None:
+def test_the_error_for_an_unknown_user_says_what_to_write() -> None:
     with pytest.raises(ConfigurationError):
         parse_address("~nobody-of-that-name/tasks.db")
 
 
 @pytest.mark.parametrize("text", ["sqlite://[/tasks.db", "sqlite://[host/tasks.db", "sqlite://℀/tasks.db"])
-def test_a_url_that_is_broken_is_told_what_to_write(text: str) -> None:
+def test_the_error_for_a_broken_url_says_what_to_write(text: str) -> None:
     with pytest.raises(ConfigurationError, match="write three slashes"):
         parse_address(text)
 
 
 @pytest.mark.parametrize("text", [":memory:", "sqlite://:memory:", "sqlite:///:memory:"])
-def test_who_writes_memory_as_sqlite_does_is_told_how_it_is_written_here(text: str) -> None:
+def test_sqlites_name_for_memory_is_refused_with_the_right_one(text: str) -> None:
     with pytest.raises(ConfigurationError, match="memory:"):
         parse_address(text)
 
 
 @pytest.mark.parametrize("text", ["tasks\0.db", "sqlite:///tasks%00.db"])
-def test_a_name_that_no_file_can_have_is_refused(text: str) -> None:
+def test_an_invalid_file_name_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError):
         parse_address(text)
 
 
 @pytest.mark.parametrize("character", ["\t", "\n", "\r", "\x1b"])
 @pytest.mark.parametrize("before", ["", "sqlite:///"])
-def test_a_control_character_is_a_mistake_and_not_part_of_a_path(before: str, character: str) -> None:
+def test_a_control_character_in_a_name_is_refused(before: str, character: str) -> None:
     with pytest.raises(ConfigurationError, match="the store's name has control characters: name one such as"):
         parse_address(f"{before}my{character}tasks.db")
 
@@ -154,7 +160,7 @@ def test_a_control_character_is_a_mistake_and_not_part_of_a_path(before: str, ch
 @pytest.mark.parametrize(
     "text", ["mysql://user:secret@host/db", "postgresql+asyncpg://user:secret@host/db", "postgresq://user:secret@host/"]
 )
-def test_a_password_in_a_url_that_can_not_be_used_is_not_repeated(text: str) -> None:
+def test_a_password_in_an_invalid_url_is_not_repeated(text: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
         parse_address(text)
     assert "secret" not in str(refused.value)

@@ -34,7 +34,7 @@ from types import ModuleType
 from typing import Any, NamedTuple, cast
 
 PYTHON = sys.executable
-"""This interpreter, whatever a test calls it."""
+"""This interpreter."""
 
 PRELOADED = (
     "anyio._backends._asyncio",
@@ -61,8 +61,8 @@ PRELOADED = (
     "uvicorn.lifespan.off",
     "uvicorn.protocols.http.auto",
 )
-LARGEST = 100_000
-"""Bytes of a request, which a socket takes at once. A larger one, of a huge environment, is left to `exec`."""
+MAX_REQUEST_BYTES = 100_000
+"""Maximum size of a request, which a socket sends at once. A process with a larger environment is started by `exec`."""
 
 OWN_DESCRIPTOR = 900
 """The number, or one above it, of the connection to the template in a forked process."""
@@ -70,7 +70,7 @@ OWN_DESCRIPTOR = 900
 USED_AT_EXIT = frozenset(
     ("__main__", "builtins", "codecs", "encodings", "importlib", "io", "linecache", "logging", "os", "sys", "threading")
 ) | {"traceback", "warnings", "weakref"}
-"""Modules that may be needed while Python ends."""
+"""Modules that may be needed while Python exits."""
 
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -120,15 +120,15 @@ class ForkServer:
         self._lock = threading.Lock()
 
     def _connect(self) -> socket.socket:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        own_end, template_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        with theirs:
-            command = [sys.executable, "-B", str(Path(__file__)), str(theirs.fileno())]
+        with template_end:
+            command = [sys.executable, "-B", str(Path(__file__)), str(template_end.fileno())]
             # The option makes it no command that is forked: see _is_this_python.
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), env=variables
+                command, stdin=subprocess.DEVNULL, pass_fds=(template_end.fileno(),), env=variables
             )
-        return ours
+        return own_end
 
     def close(self) -> None:
         if self._socket is not None:
@@ -139,14 +139,14 @@ class ForkServer:
     def start(self, launch: Launch, descriptors: Sequence[int]) -> int | None:
         """Return the pid of a new child of this process, or None if it has to be started otherwise."""
         request = json.dumps(launch).encode()
-        if len(request) > LARGEST:
+        if len(request) > MAX_REQUEST_BYTES:
             return None
-        # Threads start processes, too. It is held for milliseconds, and an event loop must not be seen to wait for it.
+        # Threads start processes too. The lock is held for milliseconds, and must not count as blocking an event loop.
         while not self._lock.acquire(blocking=False):
             os.sched_yield()
         try:
             self._socket = self._socket or self._connect()
-            # The new process is orphaned by the one that forked it, and becomes ours.
+            # The process that forks the new one exits, and the new one becomes our child.
             _set_subreaper(adopts=True)
             rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))]
             self._socket.sendmsg([request], rights)
@@ -155,7 +155,7 @@ class ForkServer:
         finally:
             _set_subreaper(adopts=False)
             self._lock.release()
-        # Nothing, if it can't do it, or was ended by a signal to the whole process group.
+        # Empty if the template could not start it, or was ended by a signal to the process group.
         return int(answer[:length]) if length else None
 
 
@@ -178,21 +178,24 @@ def installed() -> Generator[None]:
 def _install(server: ForkServer) -> None:
     run = cast("Callable[..., int]", vars(subprocess)["_fork_exec"])
 
-    def fork(*given: Any) -> int:
-        launch = _launch(given)
+    def fork(*fork_arguments: Any) -> int:
+        launch = _launch(fork_arguments)
         if launch is not None:
-            standard = [here if there == -1 else there for here, there in enumerate((given[6], given[9], given[11]))]
-            kept = [fd for fd in given[3] if fd != given[13]]
+            standard = [
+                here if there == -1 else there
+                for here, there in enumerate((fork_arguments[6], fork_arguments[9], fork_arguments[11]))
+            ]
+            kept = [fd for fd in fork_arguments[3] if fd != fork_arguments[13]]
             pid = server.start(launch._replace(numbers=[0, 1, 2, *kept]), [*standard, *kept])
             if pid is not None:
                 return pid
-        return run(*given)
+        return run(*fork_arguments)
 
     setattr(subprocess, "_fork_exec", fork)  # noqa: B010 - it has no public name
 
 
 def _launch(given: Sequence[Any]) -> Launch | None:
-    """What `subprocess` asks `_fork_exec` for; None if a fork could differ from it."""
+    """Parse the arguments of `_fork_exec`. Returns None if a fork could behave differently."""
     arguments = [os.fsdecode(one) for one in given[0]]
     close_fds, cwd, variables = given[2], given[4], given[5]
     new_session, process_group, gid, gids, uid, umask, preexec_fn = given[15:22]
@@ -210,7 +213,7 @@ def _launch(given: Sequence[Any]) -> Launch | None:
 
 
 cold = False
-"""Whether all processes are to be started by `exec` for now."""
+"""Whether all processes are currently started by `exec`."""
 
 
 def _is_this_python(arguments: Sequence[str]) -> bool:
@@ -239,7 +242,7 @@ def _startup_variables(variables: Any) -> dict[str, str]:
 
 
 def _keep_out_of_clean_up() -> None:
-    """Let what was imported until now cost nothing when a forked process ends. It would be most of all that it does."""
+    """Exclude the preloaded modules from the clean-up at exit, which would take most of the time of a short process."""
     gc.collect()
     gc.freeze()
     kept = {name: one for name, one in sys.modules.items() if name.partition(".")[0] not in USED_AT_EXIT}
@@ -251,9 +254,9 @@ def _keep_out_of_clean_up() -> None:
 def _serve(connection: socket.socket) -> Launch:
     """Fork a process for each request, and return in the new ones with what to run."""
     while True:
-        request, rights, *_ = connection.recvmsg(LARGEST, socket.CMSG_SPACE(64 * 4))
+        request, rights, *_ = connection.recvmsg(MAX_REQUEST_BYTES, socket.CMSG_SPACE(64 * 4))
         if not request:
-            # The process that this one is for is gone. Nothing is left to do, or to clean up.
+            # The process that uses this template is gone.
             os._exit(0)
         descriptors = array("i")
         for _level, _kind, data in rights:
@@ -269,13 +272,13 @@ def _serve(connection: socket.socket) -> Launch:
         while (parent := os.getppid()) == middle:
             os.sched_yield()
         if parent != requester:
-            # It died meanwhile.
+            # The requester died meanwhile.
             os._exit(1)
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        own_end, template_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         if os.fork():
-            theirs.close()
-            # Out of the way of the numbers that the command knows.
-            kept = _lift(ours.detach(), OWN_DESCRIPTOR)
+            template_end.close()
+            # Above the descriptor numbers of the command.
+            kept = _lift(own_end.detach(), OWN_DESCRIPTOR)
             facts = json.loads(request)
             launch = Launch(*facts[:-1], preparation=Preparation(*facts[-1]))
             _become(launch, descriptors, connection)
@@ -283,9 +286,9 @@ def _serve(connection: socket.socket) -> Launch:
             return launch
         # The template for the children of the new process.
         _close(descriptors)
-        ours.close()
+        own_end.close()
         connection.close()
-        connection = theirs
+        connection = template_end
 
 
 def _close(descriptors: Iterable[int]) -> None:
@@ -294,7 +297,7 @@ def _close(descriptors: Iterable[int]) -> None:
 
 
 def _become(launch: Launch, descriptors: Sequence[int], connection: socket.socket) -> None:
-    """Make this process what was asked for, up to the code it runs."""
+    """Set up this process as requested, except for the code that it runs."""
     if launch.new_session:
         os.setsid()
     if launch.umask >= 0:
@@ -302,18 +305,18 @@ def _become(launch: Launch, descriptors: Sequence[int], connection: socket.socke
     for number in launch.ignored_signals:
         signal.signal(number, signal.SIG_IGN)
     try:
-        # Relative to that of the process it was asked by, which is its parent.
+        # Relative to the working directory of the requester, which is the parent.
         os.chdir(f"/proc/{os.getppid()}/cwd")
         os.chdir(launch.working_directory)
     except OSError:
-        # Left to `exec`, which fails with the right error.
+        # `exec` then fails with the right error.
         connection.send(b"")
         os._exit(1)
     os.environ.clear()
     os.environ.update(launch.variables)
     connection.send(str(os.getpid()).encode())
     connection.close()
-    # Out of the way of the numbers that they get.
+    # Above the numbers that they get.
     above = max(launch.numbers) + 1
     lifted = [_lift(descriptor, above) for descriptor in descriptors]
     for descriptor, number in zip(lifted, launch.numbers, strict=True):

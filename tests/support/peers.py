@@ -1,7 +1,7 @@
-"""Servers of other libraries, to talk to in tests: each is a program beside this one, in an environment of its own.
+"""Servers of other libraries that tests connect to: programs in `tests/peers`, each in its own environment.
 
-`scripts/setup` makes the environments, from the lists of versions beside this file. Where one is missing, a test is
-skipped and says why; in continuous integration (`CI=true`) it fails.
+`scripts/setup` creates the environments from the requirements in `tests/peers`. If one is missing, its tests are
+skipped with a reason; in continuous integration (`CI=true`) they fail.
 """
 
 import os
@@ -26,15 +26,15 @@ class Peer:
 
     name: str
     version: str
-    """The version of the protocol that it has tasks in."""
+    """The protocol version in which it supports tasks."""
 
     @property
     def script(self) -> Path:
         return SCRIPTS / f"{self.name}_server.py"
 
     def python(self) -> Path:
-        """The interpreter that has the library; or the end of the test."""
-        # Written when all is installed.
+        """Return the interpreter that has the library. Skips or fails the test if there is none."""
+        # Written once everything is installed.
         if (ENVIRONMENTS / self.name / ".fits").exists():
             return ENVIRONMENTS / self.name / "bin" / "python"
         reason = f"there is no environment for the peer {self.name}: scripts/setup makes it from {self.name}.txt"
@@ -43,7 +43,7 @@ class Peer:
         pytest.skip(reason)
 
     def on_stdio(self) -> StdioServerParameters:
-        """How to start it on its standard streams: `Client(stdio_client(peer.on_stdio()))`."""
+        """Return the parameters to start it on stdio: `Client(stdio_client(peer.on_stdio()))`."""
         return StdioServerParameters(command=str(self.python()), args=[str(self.script)])
 
     @contextmanager
@@ -56,7 +56,7 @@ class Peer:
                 assert port, f"the peer {self.name} did not start"
                 yield f"http://127.0.0.1:{port}/mcp"
             finally:
-                process.kill()  # it holds nothing that must be closed, and may have connections that nobody ends
+                process.kill()  # it has nothing to close, and may have open connections
 
 
 MCP1 = Peer("mcp1", "2025-11-25")

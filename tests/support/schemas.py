@@ -1,7 +1,7 @@
-"""The published schemas, pinned: what is sent is checked against them.
+"""Validate messages against the pinned, published schemas.
 
-The files beside this one have their structure and none of their prose. For 2026-07-28 the tasks extension is looked at
-first, and what it does not know is looked for in the core protocol; in 2025-11-25 tasks are of the core protocol.
+The schema files have the structure of the published schemas without their prose. For 2026-07-28, definitions are taken
+from the tasks extension first and then from the core protocol. In 2025-11-25 tasks belong to the core protocol.
 """
 
 import json
@@ -16,7 +16,7 @@ from tests.support import ROOT
 
 FOLDER = ROOT / "tests/wire/schemas"
 
-# Half typed, so taken as not typed at all.
+# jsonschema is only partly typed, so it is used as untyped.
 jsonschema: Any = import_module("jsonschema")
 
 
@@ -29,9 +29,9 @@ def _is_number(_checker: object, value: object) -> bool:
 
 
 _NOTHING: Registry[Any] = Registry()
-"""The schemas refer to nothing outside, and nothing is ever fetched."""
+"""The schemas have no external references, and nothing is fetched."""
 
-# JSON Schema takes 5.0 for an integer, and Python's NaN for a number. Clients in other languages take neither.
+# JSON Schema accepts 5.0 as an integer, and Python's NaN as a number. Clients in other languages accept neither.
 _BASE: Any = jsonschema.Draft202012Validator
 _STRICT: Any = jsonschema.validators.extend(
     _BASE, type_checker=_BASE.TYPE_CHECKER.redefine_many({"integer": _is_integer, "number": _is_number})
@@ -39,13 +39,13 @@ _STRICT: Any = jsonschema.validators.extend(
 
 
 def validate(name: str, value: object, version: str = "2026-07-28") -> None:
-    """Fail unless the value is what the schema calls `name`, such as `GetTaskResult`."""
+    """Fail unless the value fits the schema's definition `name`, such as `GetTaskResult`."""
     error: Any = jsonschema.exceptions.best_match(_validator(name, version).iter_errors(value))
     assert error is None, f"this is no {name}: at {error.json_path}, {error.message}"
 
 
 def definitions(schema: str) -> dict[str, Any]:
-    """What a pinned schema defines, by name."""
+    """The definitions of a pinned schema by name."""
     return json.loads((FOLDER / f"{schema}.json").read_text(encoding="utf-8"))["$defs"]
 
 

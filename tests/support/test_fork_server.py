@@ -1,4 +1,4 @@
-"""A process that is forked behaves as one that Python is started for."""
+"""A forked process behaves like one that is started by exec."""
 
 import asyncio
 import json

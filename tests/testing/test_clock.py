@@ -1,4 +1,4 @@
-"""The clock that goes when told, and the fixture that hands it out."""
+"""The fake clock moves only when it is advanced, and the pytest plugin provides it as a fixture."""
 
 import asyncio
 import subprocess
@@ -14,45 +14,45 @@ from raincheck.testing import FakeClock
 pytest_plugins = ["pytester"]
 
 
-def test_it_stands_still_until_it_is_moved() -> None:
+def test_the_clock_stands_still_until_it_is_moved() -> None:
     clock: Clock = FakeClock()
     assert clock.now() == clock.now() == datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def test_it_moves_by_as_much_as_it_is_told_and_says_what_time_it_is_then() -> None:
+def test_advance_moves_the_clock_and_returns_the_new_time() -> None:
     clock = FakeClock(datetime(2026, 5, 1, tzinfo=UTC))
     assert clock.advance(90.5) == clock.now() == datetime(2026, 5, 1, 0, 1, 30, 500_000, tzinfo=UTC)
 
 
-def test_it_may_go_backwards_as_real_clocks_do() -> None:
+def test_the_clock_can_move_backwards() -> None:
     clock = FakeClock()
     start = clock.now()
     assert clock.advance(-1) == start - timedelta(seconds=1)
 
 
-def test_it_jumps_to_a_moment() -> None:
+def test_jump_to_sets_the_clock() -> None:
     clock = FakeClock()
     moment = datetime(2030, 1, 1, tzinfo=UTC)
     assert clock.jump_to(moment) == clock.now() == moment
 
 
-def test_two_clocks_are_two_clocks() -> None:
+def test_clocks_are_independent() -> None:
     one, other = FakeClock(), FakeClock()
     one.advance(1)
     assert other.now() == datetime(2026, 1, 1, tzinfo=UTC)
 
 
-async def asleep(clock: FakeClock, *seconds: float) -> list[asyncio.Task[None]]:
-    """Jobs that sleep for so long, and have gone to sleep."""
-    jobs = [asyncio.create_task(clock.sleep(one)) for one in seconds]
+async def start_sleepers(clock: FakeClock, *seconds: float) -> list[asyncio.Task[None]]:
+    """Start one background task per number of seconds, and return them once all of them sleep."""
+    sleepers = [asyncio.create_task(clock.sleep(duration)) for duration in seconds]
     await asyncio.sleep(0)
-    return jobs
+    return sleepers
 
 
 @pytest.mark.anyio
-async def test_whoever_sleeps_on_it_wakes_when_it_was_moved_by_that_much_and_not_before() -> None:
+async def test_a_sleeper_wakes_once_the_clock_has_moved_by_its_seconds() -> None:
     clock = FakeClock()
-    short, long = await asleep(clock, 10, 20)
+    short, long = await start_sleepers(clock, 10, 20)
     clock.advance(9.999)
     await asyncio.sleep(0)
     assert not short.done()
@@ -64,7 +64,7 @@ async def test_whoever_sleeps_on_it_wakes_when_it_was_moved_by_that_much_and_not
 
 
 @pytest.mark.anyio
-async def test_a_sleep_counts_from_when_it_was_asked_for_also_if_it_is_awaited_later() -> None:
+async def test_a_sleep_counts_from_the_call_even_if_it_is_awaited_later() -> None:
     clock = FakeClock()
     sleeping = clock.sleep(10)
     clock.advance(10)
@@ -73,46 +73,46 @@ async def test_a_sleep_counts_from_when_it_was_asked_for_also_if_it_is_awaited_l
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("seconds", [0, -1])
-async def test_a_sleep_for_no_time_lets_others_run_and_returns(seconds: float) -> None:
+async def test_a_sleep_of_no_time_yields_once_and_returns(seconds: float) -> None:
     clock, ran = FakeClock(), list[str]()
 
     async def other() -> None:
         ran.append("other")
 
-    job = asyncio.create_task(other())
+    background_task = asyncio.create_task(other())
     await asyncio.wait_for(clock.sleep(seconds), 20)
     assert ran == ["other"]
-    await job
+    await background_task
 
 
 @pytest.mark.anyio
-async def test_a_clock_that_goes_backwards_wakes_nobody_and_makes_them_sleep_longer() -> None:
+async def test_moving_the_clock_backwards_makes_sleepers_sleep_longer() -> None:
     clock = FakeClock()
-    (job,) = await asleep(clock, 10)
+    (sleeper,) = await start_sleepers(clock, 10)
     clock.advance(-100)
     clock.advance(100)
     await asyncio.sleep(0)
-    assert not job.done()
+    assert not sleeper.done()
     clock.advance(10)
-    await asyncio.wait_for(job, 20)
+    await asyncio.wait_for(sleeper, 20)
 
 
 @pytest.mark.anyio
-async def test_a_sleeper_who_is_cancelled_is_forgotten() -> None:
+async def test_a_cancelled_sleeper_is_removed() -> None:
     clock = FakeClock()
-    (job,) = await asleep(clock, 10)
-    job.cancel()
-    await asyncio.wait([job])
+    (sleeper,) = await start_sleepers(clock, 10)
+    sleeper.cancel()
+    await asyncio.wait([sleeper])
     clock.advance(10)
     assert not vars(clock)["_sleepers"]
 
 
-def test_the_plugin_hands_out_a_new_clock_to_every_test(fake_clock: FakeClock) -> None:
+def test_the_plugin_provides_a_new_clock_for_every_test(fake_clock: FakeClock) -> None:
     assert type(fake_clock) is FakeClock
     assert fake_clock.now() == FakeClock().now()
 
 
-def test_whoever_has_raincheck_installed_has_the_fixture(pytester: pytest.Pytester) -> None:
+def test_the_fixture_is_available_wherever_raincheck_is_installed(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         def test_one(fake_clock):
@@ -126,8 +126,8 @@ def test_whoever_has_raincheck_installed_has_the_fixture(pytester: pytest.Pytest
 
 
 @pytest.mark.cold
-def test_the_plugin_does_not_load_what_a_test_run_may_do_without() -> None:
-    # It is loaded into every test run of whoever has raincheck installed, with the extra for tests or without.
+def test_the_plugin_does_not_import_the_testing_extra() -> None:
+    # Pytest loads it wherever raincheck is installed, with or without the testing extra.
     script = """
 import sys
 for missing in ("anyio", "hypothesis"):
@@ -147,5 +147,5 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         vars(raincheck.testing)["__getattr__"]("StoreMachine")
 
 
-def test_a_name_that_the_kit_does_not_have_is_an_ordinary_mistake() -> None:
+def test_an_unknown_name_raises_an_attribute_error() -> None:
     assert not hasattr(raincheck.testing, "StoreContact")

@@ -1,4 +1,4 @@
-"""`enumerate_crashes` dies at every point in turn, and notices a store that writes by halves."""
+"""`enumerate_crashes` crashes at every point in turn, and detects a store whose writes are not atomic."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -18,13 +18,13 @@ from raincheck.testing.harness import EVERYTHING
 pytestmark = pytest.mark.anyio
 
 Disk = dict[str, str]
-"""What is left after a crash."""
+"""The data that remains after a crash."""
 
 
 class ToyStore(MemoryStore):
-    """Keeps a task and its history on a disk, in one go."""
+    """Writes a task and its history to a disk, atomically."""
 
-    in_one_go = True
+    is_atomic = True
 
     def __init__(self, disk: Disk, plan: CrashPlan) -> None:
         super().__init__()
@@ -39,30 +39,30 @@ class ToyStore(MemoryStore):
     ) -> Task:
         task = await super().create(creation, quota=quota, now=now, claim=claim)
         written: Disk = {}
-        for what in ("task", "history"):
-            self.plan.reach(f"insert {what}")
-            (written if self.in_one_go else self.disk)[what] = task.id
+        for record in ("task", "history"):
+            self.plan.reach(f"insert {record}")
+            (written if self.is_atomic else self.disk)[record] = task.id
         self.plan.reach("commit")
         self.disk |= written
         self.plan.reach("after the commit")
         return task
 
 
-class HalfWritingStore(ToyStore):
-    """Keeps them one after the other."""
+class NonAtomicStore(ToyStore):
+    """Writes them one after the other."""
 
-    in_one_go = False
+    is_atomic = False
 
 
-class Bench:
-    """A disk that is made anew for every run, and a count of what was done with it."""
+class CrashRuns:
+    """A new disk for every run, with a record of the runs."""
 
     def __init__(self, kind: Callable[[Disk, CrashPlan], ToyStore]) -> None:
         self.kind = kind
         self.disk: Disk = {}
         self.runs = 0
         self.stores: list[Store] = []
-        self.left: list[set[str]] = []
+        self.remaining: list[set[str]] = []
 
     async def make_store(self, plan: CrashPlan) -> Store:
         self.disk = {}
@@ -76,89 +76,89 @@ class Bench:
         await StoreHarness(store, FakeClock()).create()
 
     async def check(self) -> None:
-        self.left.append(set(self.disk))
-        assert ("task" in self.disk) == ("history" in self.disk), f"half of it: {sorted(self.disk)}"
+        self.remaining.append(set(self.disk))
+        assert ("task" in self.disk) == ("history" in self.disk), f"incomplete: {sorted(self.disk)}"
 
 
-async def test_a_store_that_writes_in_one_go_passes_and_its_points_are_told() -> None:
-    bench = Bench(ToyStore)
-    points = await enumerate_crashes(bench.make_store, bench.scenario, bench.check)
+async def test_an_atomic_store_passes_and_its_points_are_returned() -> None:
+    crash_runs = CrashRuns(ToyStore)
+    points = await enumerate_crashes(crash_runs.make_store, crash_runs.scenario, crash_runs.check)
     assert points == ["insert task", "insert history", "commit", "after the commit"]
-    assert bench.runs == 1 + len(points)
+    assert crash_runs.runs == 1 + len(points)
     both = {"task", "history"}
-    assert bench.left == [both, set(), set(), set(), both]
+    assert crash_runs.remaining == [both, set(), set(), set(), both]
 
 
-async def test_every_store_is_closed_before_what_is_left_is_looked_at() -> None:
-    bench = Bench(ToyStore)
+async def test_every_store_is_closed_before_the_remaining_data_is_checked() -> None:
+    crash_runs = CrashRuns(ToyStore)
 
     async def check() -> None:
         with pytest.raises(StoreUnavailable):
-            await bench.stores[-1].count_live(EVERYTHING)
+            await crash_runs.stores[-1].count_live(EVERYTHING)
 
-    assert len(await enumerate_crashes(bench.make_store, bench.scenario, check)) == 4
-    assert len(bench.stores) == 5
-
-
-async def test_a_store_that_writes_by_halves_is_found_and_the_point_is_named() -> None:
-    bench = Bench(HalfWritingStore)
-    with pytest.raises(AssertionError, match="half of it") as found:
-        await enumerate_crashes(bench.make_store, bench.scenario, bench.check)
-    assert found.value.__notes__ == ["after a crash at point 2 of 4: insert history"]
+    assert len(await enumerate_crashes(crash_runs.make_store, crash_runs.scenario, check)) == 4
+    assert len(crash_runs.stores) == 5
 
 
-async def test_what_is_wrong_without_a_crash_is_told_before_any_crash() -> None:
-    bench = Bench(ToyStore)
-
-    async def never_content() -> None:
-        raise AssertionError("never content")
-
-    with pytest.raises(AssertionError, match="never content"):
-        await enumerate_crashes(bench.make_store, bench.scenario, never_content)
-    assert bench.runs == 1
+async def test_a_non_atomic_store_fails_and_the_error_names_the_crash_point() -> None:
+    crash_runs = CrashRuns(NonAtomicStore)
+    with pytest.raises(AssertionError, match="incomplete") as caught:
+        await enumerate_crashes(crash_runs.make_store, crash_runs.scenario, crash_runs.check)
+    assert caught.value.__notes__ == ["after a crash at point 2 of 4: insert history"]
 
 
-async def test_a_scenario_that_survives_a_crash_is_no_test_of_crashes() -> None:
-    bench = Bench(ToyStore)
+async def test_data_that_is_wrong_without_a_crash_fails_before_any_crash() -> None:
+    crash_runs = CrashRuns(ToyStore)
+
+    async def always_fail() -> None:
+        raise AssertionError("always fails")
+
+    with pytest.raises(AssertionError, match="always fails"):
+        await enumerate_crashes(crash_runs.make_store, crash_runs.scenario, always_fail)
+    assert crash_runs.runs == 1
+
+
+async def test_a_scenario_that_continues_after_a_crash_is_an_error() -> None:
+    crash_runs = CrashRuns(ToyStore)
 
     async def survive(store: Store) -> None:
         try:
-            await bench.scenario(store)
+            await crash_runs.scenario(store)
         except SimulatedCrash:
             return
 
-    with pytest.raises(AssertionError, match="the scenario went on after a crash at point 1: insert task"):
-        await enumerate_crashes(bench.make_store, survive, bench.check)
+    with pytest.raises(AssertionError, match="the scenario continued after a crash at point 1: insert task"):
+        await enumerate_crashes(crash_runs.make_store, survive, crash_runs.check)
 
 
 async def test_a_scenario_that_touches_nothing_has_no_points() -> None:
-    bench = Bench(ToyStore)
+    crash_runs = CrashRuns(ToyStore)
 
     async def nothing(_: Store) -> None:
         return
 
-    assert await enumerate_crashes(bench.make_store, nothing, bench.check) == []
-    assert bench.runs == 1
+    assert await enumerate_crashes(crash_runs.make_store, nothing, crash_runs.check) == []
+    assert crash_runs.runs == 1
 
 
-async def test_an_error_of_the_scenario_is_not_taken_for_a_crash() -> None:
-    bench = Bench(ToyStore)
+async def test_an_error_of_the_scenario_is_not_treated_as_a_crash() -> None:
+    crash_runs = CrashRuns(ToyStore)
 
     async def fail(_: Store) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        await enumerate_crashes(bench.make_store, fail, bench.check)
+        await enumerate_crashes(crash_runs.make_store, fail, crash_runs.check)
 
 
-def test_a_plan_without_a_place_to_die_only_counts() -> None:
+def test_a_plan_without_a_crash_point_only_counts() -> None:
     plan = CrashPlan()
     for point in ("a", "b", "b"):
         plan.reach(point)
     assert plan.points == ["a", "b", "b"]
 
 
-def test_who_is_dead_stays_dead() -> None:
+def test_every_point_after_the_crash_crashes_too() -> None:
     plan = CrashPlan(crash_at=2)
     plan.reach("a")
     with pytest.raises(SimulatedCrash, match="crashed at point 2: b"):
@@ -168,5 +168,5 @@ def test_who_is_dead_stays_dead() -> None:
             plan.reach(point)
 
 
-def test_a_crash_is_nothing_that_handling_errors_could_catch() -> None:
+def test_a_simulated_crash_is_not_an_exception() -> None:
     assert not issubclass(SimulatedCrash, Exception)

@@ -1,4 +1,4 @@
-"""What callers without tasks are told of one: always with the next call, which text and structured content agree on."""
+"""The texts for callers without tasks always name the next call, on which text and structured content agree."""
 
 import json
 from dataclasses import asdict
@@ -12,13 +12,13 @@ from raincheck.core.records import InputRequest, View
 from raincheck.wire.fallback_text import FallbackMessages
 from raincheck.wire.fallback_tool_list import allow_task_output, list_fallback_tools
 from raincheck.wire.fallback_tools import FallbackTools
-from tests.support.wire.snapshots import asking, at, created, question, running, seen
+from tests.support.wire.snapshots import at, created_task, question, running_task, view_after, view_with_questions
 
-TELLING = FallbackMessages(FallbackTools(), 45.0)
+MESSAGES = FallbackMessages(FallbackTools(), 45.0)
 TASK = {"task_id": "task-1"}
 
-LONGEST = 600
-"""Characters that a model is told at once."""
+MAX_TEXT_LENGTH = 600
+"""The limit of characters in one answer to a model."""
 
 
 def text_of(answer: dict[str, Any]) -> str:
@@ -30,30 +30,30 @@ def text_of(answer: dict[str, Any]) -> str:
 def assert_next(answer: dict[str, Any], tool: str, arguments: Json) -> None:
     assert answer["structuredContent"]["next"] == {"tool": tool, "arguments": arguments}
     assert f"{tool} with {json.dumps(arguments)}" in text_of(answer)
-    assert answer["_meta"] == {"raincheck/task": "task-1", "raincheck/tools": asdict(TELLING.tools)}
+    assert answer["_meta"] == {"raincheck/task": "task-1", "raincheck/tools": asdict(MESSAGES.tools)}
 
 
-def test_a_task_that_goes_on_is_waited_for() -> None:
-    answer = TELLING.unfinished(seen(running()), at(45), None)
+def test_an_unfinished_task_names_task_wait_as_the_next_call() -> None:
+    answer = MESSAGES.unfinished(view_after(running_task()), at(45), None)
     assert_next(answer, "task_wait", TASK)
     assert "which waits up to 45 s" in text_of(answer)
     assert "left" not in text_of(answer)
 
 
-def test_how_long_it_has_left_is_told_where_that_is_known_and_what_is_long_is_for_later() -> None:
-    assert "about 60 s left" in text_of(TELLING.unfinished(seen(running()), at(45), 60))
-    assert "later" not in text_of(TELLING.unfinished(seen(running()), at(45), 450))
-    assert "later" in text_of(TELLING.unfinished(seen(running()), at(45), 451))
+def test_the_remaining_time_is_reported_if_known_and_a_long_task_is_for_later() -> None:
+    assert "about 60 s left" in text_of(MESSAGES.unfinished(view_after(running_task()), at(45), 60))
+    assert "later" not in text_of(MESSAGES.unfinished(view_after(running_task()), at(45), 450))
+    assert "later" in text_of(MESSAGES.unfinished(view_after(running_task()), at(45), 451))
 
 
-def test_a_question_is_answered_and_one_that_the_user_has_been_asked_is_waited_for() -> None:
-    view = asking(question())
-    assert_next(TELLING.unfinished(view, at(1), None), "task_answer", {**TASK, "answer": {"ok": "<boolean>"}})
-    assert_next(TELLING.unfinished(view, at(1), None, user_was_asked=True), "task_wait", TASK)
+def test_an_open_question_names_task_answer_and_one_that_the_user_has_names_task_wait() -> None:
+    view = view_with_questions(question())
+    assert_next(MESSAGES.unfinished(view, at(1), None), "task_answer", {**TASK, "answer": {"ok": "<boolean>"}})
+    assert_next(MESSAGES.unfinished(view, at(1), None, user_was_asked=True), "task_wait", TASK)
 
 
-def test_a_question_that_the_user_has_been_asked_can_be_answered_in_words_too() -> None:
-    answer = TELLING.unfinished(asking(question()), at(1), None, user_was_asked=True)
+def test_a_question_that_the_user_has_been_asked_can_also_be_answered_by_the_model() -> None:
+    answer = MESSAGES.unfinished(view_with_questions(question()), at(1), None, user_was_asked=True)
     assert "The user has been asked." in text_of(answer)
     assert "Ask the user: Publish it? (ok: boolean, optional)" in text_of(answer)
     assert f"task_answer with {json.dumps({**TASK, 'answer': {'ok': '<boolean>'}})}" in text_of(answer)
@@ -69,39 +69,41 @@ def test_a_question_that_the_user_has_been_asked_can_be_answered_in_words_too() 
     ],
     ids=["several", "a long one"],
 )
-def test_what_takes_long_to_ask_in_words_is_told_by_another_call(questions: tuple[InputRequest, ...]) -> None:
-    noted = seen(running(), Note(1, status_message="y" * 1_000)).task
+def test_a_question_that_is_too_long_for_the_text_is_read_by_another_call(questions: tuple[InputRequest, ...]) -> None:
+    noted = view_after(running_task(), Note(1, status_message="y" * 1_000)).task
     view = View(noted, None, questions)
-    answer = TELLING.unfinished(view, at(1), None, user_was_asked=True)
+    answer = MESSAGES.unfinished(view, at(1), None, user_was_asked=True)
     assert_next(answer, "task_wait", TASK)
     assert f"call task_status with {json.dumps(TASK)}" in text_of(answer)
-    assert len(text_of(answer)) < LONGEST
+    assert len(text_of(answer)) < MAX_TEXT_LENGTH
     assert len(answer["structuredContent"]["questions"]) == len(questions)
 
 
-def test_of_many_questions_the_first_are_told_and_the_rest_when_those_are_answered() -> None:
-    answer = TELLING.unfinished(asking(*(question(f"question-{number}") for number in range(9))), at(1), None)
-    assert len(text_of(answer)) < LONGEST
+def test_of_many_questions_only_the_first_are_in_the_text() -> None:
+    answer = MESSAGES.unfinished(
+        view_with_questions(*(question(f"question-{number}") for number in range(9))), at(1), None
+    )
+    assert len(text_of(answer)) < MAX_TEXT_LENGTH
     assert '"key": "question-0"' in text_of(answer)
     assert '"key": "question-8"' not in text_of(answer)
-    assert "It asks more" in text_of(answer)
+    assert "It asks more questions after these" in text_of(answer)
     assert '"action": "decline"' in text_of(answer)
     assert len(answer["structuredContent"]["questions"]) == 9
 
 
-def test_what_is_held_back_goes_on_when_the_operator_lets_it_which_may_be_late() -> None:
-    text = text_of(TELLING.unfinished(seen(created(), Pause("operator")), at(45), 60))
-    assert "It goes on when the operator resumes it" in text
+def test_a_paused_task_names_the_operator_and_is_for_later() -> None:
+    text = text_of(MESSAGES.unfinished(view_after(created_task(), Pause("operator")), at(45), 60))
+    assert "It continues only after the operator resumes it" in text
     assert "by itself" not in text
     assert "left" not in text
     assert "later" in text
 
 
-def test_an_answer_that_came_too_late_is_said_to_before_the_result_which_stays_as_it_is() -> None:
+def test_a_late_answer_adds_a_note_before_the_unchanged_result() -> None:
     ended = {"content": [{"type": "text", "text": "done"}], "structuredContent": {"result": 1}, "isError": False}
-    answer = TELLING.answer_not_used(seen(running(), Complete(1, encode({}))).task, ended)
+    answer = MESSAGES.answer_not_used(view_after(running_task(), Complete(1, encode({}))).task, ended)
     assert [block["text"] for block in answer["content"]] == [
-        "build_report had ended before this answer came, which was not used. How it ended:",
+        "build_report ended before this answer arrived, so the answer was not used. This is how it ended:",
         "done",
     ]
     assert {name: value for name, value in answer.items() if name != "content"} == {
@@ -110,8 +112,8 @@ def test_an_answer_that_came_too_late_is_said_to_before_the_result_which_stays_a
     }
 
 
-def test_several_questions_are_told_apart_by_their_keys() -> None:
-    answer = TELLING.unfinished(asking(question("one"), question("two")), at(1), None)
+def test_several_questions_are_distinguished_by_their_keys() -> None:
+    answer = MESSAGES.unfinished(view_with_questions(question("one"), question("two")), at(1), None)
     assert_next(answer, "task_answer", {**TASK, "key": "one", "answer": {"ok": "<boolean>"}})
     assert '"key": "two"' in text_of(answer)
     assert [one["key"] for one in answer["structuredContent"]["questions"]] == ["one", "two"]
@@ -120,39 +122,45 @@ def test_several_questions_are_told_apart_by_their_keys() -> None:
 @pytest.mark.parametrize(
     "command", [Complete(1, encode({})), Fail(1, encode({}), "broke", retryable=False)], ids=["completed", "failed"]
 )
-def test_a_task_that_has_ended_is_read(command: Any) -> None:
-    view = seen(running(), command)
-    assert_next(TELLING.status(view, at(45), None), "task_result", TASK)
-    assert_next(TELLING.already_ended(view.task), "task_result", TASK)
+def test_an_ended_task_names_task_result_as_the_next_call(command: Any) -> None:
+    view = view_after(running_task(), command)
+    assert_next(MESSAGES.status(view, at(45), None), "task_result", TASK)
+    assert_next(MESSAGES.already_ended(view.task), "task_result", TASK)
 
 
-def test_of_a_task_that_was_cancelled_there_is_nothing_to_read() -> None:
-    view = seen(created(), Cancel("alice"))
-    for answer in (TELLING.status(view, at(45), None), TELLING.already_ended(view.task), TELLING.cancelled(view.task)):
+def test_a_cancelled_task_names_no_next_call() -> None:
+    view = view_after(created_task(), Cancel("alice"))
+    for answer in (
+        MESSAGES.status(view, at(45), None),
+        MESSAGES.already_ended(view.task),
+        MESSAGES.cancelled(view.task),
+    ):
         assert "next" not in answer["structuredContent"]
         assert answer["structuredContent"]["status"] == "cancelled"
 
 
-def test_a_list_names_each_task_and_none_that_is_not_there() -> None:
-    answer = TELLING.latest_tasks([created(), seen(running(), Note(1, status_message="x" * 1_000)).task], at(45), None)
+def test_a_list_names_each_task_and_may_be_empty() -> None:
+    answer = MESSAGES.latest_tasks(
+        [created_task(), view_after(running_task(), Note(1, status_message="x" * 1_000)).task], at(45), None
+    )
     assert text_of(answer).count("task-1") == 2
     assert len(text_of(answer)) < 300
-    assert text_of(TELLING.latest_tasks([], at(0), None)) == "You have no tasks."
-    assert len(text_of(TELLING.latest_tasks([], at(0), "x" * 10_000))) < 300
+    assert text_of(MESSAGES.latest_tasks([], at(0), None)) == "You have no tasks."
+    assert len(text_of(MESSAGES.latest_tasks([], at(0), "x" * 10_000))) < 300
 
 
-def test_the_tools_are_listed_in_few_words_and_by_the_names_they_have() -> None:
+def test_the_tool_descriptions_are_short_and_use_the_configured_names() -> None:
     tools = list_fallback_tools(FallbackMessages(FallbackTools.prefixed("my_"), 45.0))
     assert [tool["name"] for tool in tools] == list(FallbackTools.prefixed("my_"))
     assert all(len(tool["description"]) < 150 for tool in tools)
     assert " task_" not in json.dumps(tools).replace("task_id", "")
 
 
-def test_a_tool_without_an_output_schema_stays_as_it_is() -> None:
+def test_a_tool_without_an_output_schema_is_unchanged() -> None:
     assert allow_task_output({"name": "x"}) == {"name": "x"}
 
 
-def test_what_a_schema_refers_to_is_where_it_says_and_data_stays_data() -> None:
+def test_references_in_a_schema_are_relocated_and_data_is_unchanged() -> None:
     schema: dict[str, Any] = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "type": "object",

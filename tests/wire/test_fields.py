@@ -1,4 +1,4 @@
-"""Tasks in a few words: what a model is told of one is short, and says how it is."""
+"""Short descriptions of tasks and questions, which are complete and limited in length."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from raincheck.wire.fallback_text import (
     format_age,
     format_duration,
 )
-from tests.support.wire.snapshots import at, created, question, running, seen
+from tests.support.wire.snapshots import at, created_task, question, running_task, view_after
 
 
 @pytest.mark.parametrize(
@@ -39,35 +39,38 @@ def test_a_duration_is_easy_to_read(seconds: float, words: str) -> None:
 
 
 def test_how_long_ago_a_task_began() -> None:
-    assert format_age(created(), at(90)) == "90 s ago"
+    assert format_age(created_task(), at(90)) == "90 s ago"
 
 
 VIEWS: dict[str, View] = {
-    "build_report is waiting for its turn": seen(created()),
-    "build_report is still running": seen(running()),
-    "build_report is still running: 3 of 12, crunching": seen(
-        running(), Note(1, progress=Progress(3, 12), status_message="crunching")
+    "build_report is waiting in the queue": view_after(created_task()),
+    "build_report is still running": view_after(running_task()),
+    "build_report is still running: 3 of 12, crunching": view_after(
+        running_task(), Note(1, progress=Progress(3, 12), status_message="crunching")
     ),
-    "build_report is still running: 3.5 done": seen(running(), Note(1, progress=Progress(3.5))),
-    "build_report waits for an answer": seen(running(), Note(1, input_requests=(question(),))),
-    "build_report is held back by the operator": seen(created(), Pause("operator")),
-    "build_report has completed": seen(running(), Complete(1, encode({}))),
-    "build_report has failed: broke": seen(running(), Fail(1, encode({}), "broke", retryable=False)),
-    "build_report was cancelled": seen(created(), Cancel("alice")),
+    "build_report is still running: 3.5 done": view_after(running_task(), Note(1, progress=Progress(3.5))),
+    "build_report waits for an answer": view_after(running_task(), Note(1, input_requests=(question(),))),
+    "build_report is paused by the operator": view_after(created_task(), Pause("operator")),
+    "build_report has completed": view_after(running_task(), Complete(1, encode({}))),
+    "build_report has failed: broke": view_after(running_task(), Fail(1, encode({}), "broke", retryable=False)),
+    "build_report was cancelled": view_after(created_task(), Cancel("alice")),
 }
 
 
 @pytest.mark.parametrize(("words", "view"), VIEWS.items(), ids=VIEWS.keys())
-def test_a_task_is_told_by_how_it_is_and_how_far(words: str, view: View) -> None:
+def test_a_description_has_the_phase_and_the_progress(words: str, view: View) -> None:
     assert describe_task(view.task) == words
 
 
 def test_a_task_that_sleeps_is_still_running() -> None:
-    assert describe_task(seen(running(), Park(1, seen_signals=0, until=at(60))).task) == "build_report is still running"
+    assert (
+        describe_task(view_after(running_task(), Park(1, seen_signals=0, until=at(60))).task)
+        == "build_report is still running"
+    )
 
 
-def test_what_a_body_says_of_itself_is_told_in_one_line_and_not_for_long() -> None:
-    task = seen(running(), Note(1, status_message="a\n\tb " + "c" * 1_000)).task
+def test_a_status_message_is_described_in_one_line_and_truncated() -> None:
+    task = view_after(running_task(), Note(1, status_message="a\n\tb " + "c" * 1_000)).task
     assert describe_task(task).startswith("build_report is still running: a b cc")
     assert "\n" not in describe_task(task)
     assert len(describe_task(task)) < MAX_TEXT_LENGTH + 50
@@ -91,7 +94,7 @@ def form(properties: Json, required: Json = ()) -> Json:
     return {"message": "What?", "requestedSchema": {"type": "object", "properties": properties, "required": required}}
 
 
-def test_a_form_is_told_field_by_field_with_an_answer_to_fill_in() -> None:
+def test_a_form_is_described_field_by_field_with_an_example_answer() -> None:
     asked = form(
         {"name": {"type": "string", "description": "in full"}, "kind": {"type": "string", "enum": ["x", "y"]}}, ["name"]
     )
@@ -112,14 +115,12 @@ def test_a_form_without_fields_that_are_needed_shows_all_of_them() -> None:
 
 
 @pytest.mark.parametrize(("schema", "choices"), [(CHOICE, ("a", "b")), (MANY, ("red", "blue"))], ids=["one", "many"])
-def test_what_there_is_to_choose_from_is_told_however_the_schema_says_it(
-    schema: Json, choices: tuple[str, ...]
-) -> None:
+def test_the_choices_of_a_field_are_described_in_every_schema_form(schema: Json, choices: tuple[str, ...]) -> None:
     text = describe_question(question(request=form({"pick": schema}))).text
     assert all(choice in text for choice in choices), text
 
 
-def test_what_a_model_replies_to_is_told_with_who_said_it_where_several_did() -> None:
+def test_the_messages_of_a_sampling_request_have_roles_if_there_are_several() -> None:
     messages: Json = [
         {"role": "user", "content": {"type": "text", "text": "Hello."}},
         {"role": "assistant", "content": [{"type": "text", "text": "Yes?"}]},

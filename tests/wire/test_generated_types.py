@@ -1,4 +1,4 @@
-"""The generated shapes are what the pinned schemas say, and are found when they are not."""
+"""The generated types match the pinned schemas, and a mismatch is detected."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from raincheck.wire import v2026_types
-from scripts import generate, shapes
+from scripts import generate, wire_types
 from tests.support.schemas import definitions
 
 MODULES = sorted((generate.ROOT / "src/raincheck/wire").glob("*_types.py"))
@@ -14,11 +14,11 @@ MODULES = sorted((generate.ROOT / "src/raincheck/wire").glob("*_types.py"))
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
 def test_the_shapes_are_up_to_date(module: Path) -> None:
-    assert module.read_text(encoding="utf-8") == shapes.write(module), "run scripts/check --fix"
+    assert module.read_text(encoding="utf-8") == wire_types.write(module), "run scripts/check --fix"
 
 
 def test_every_module_of_shapes_is_there() -> None:
-    assert {module.stem for module in MODULES} == set(shapes.MODULES)
+    assert {module.stem for module in MODULES} == set(wire_types.MODULES)
 
 
 PLAIN = [
@@ -35,7 +35,7 @@ def test_a_shape_has_the_fields_of_its_schema_and_wants_the_same_ones(name: str)
     assert shape.__required_keys__ == frozenset(known[name]["required"])
 
 
-def test_what_is_one_of_several_kinds_or_all_of_several_has_the_fields_of_all() -> None:
+def test_a_union_or_intersection_has_the_fields_of_all_its_members() -> None:
     shape: Any = v2026_types.GetTaskResultInputRequired
     wanted = {"taskId", "status", "createdAt", "lastUpdatedAt", "ttlMs", "inputRequests", "resultType"}
     assert shape.__required_keys__ == wanted
@@ -49,7 +49,7 @@ def test_what_is_one_of_several_kinds_or_all_of_several_has_the_fields_of_all() 
     )
 
 
-def test_a_stale_module_fails_the_check_and_says_what_to_run(
+def test_a_stale_generated_module_fails_the_check_and_names_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     module = tmp_path / "src/raincheck/wire/v2026_types.py"
@@ -60,4 +60,4 @@ def test_a_stale_module_fails_the_check_and_says_what_to_run(
     assert generate.main(["--check"]) == 1
     assert capsys.readouterr().err == "src/raincheck/wire/v2026_types.py is out of date: run scripts/check --fix\n"
     assert generate.main([]) == 0
-    assert module.read_text() == (shapes.ROOT / "src/raincheck/wire/v2026_types.py").read_text()
+    assert module.read_text() == (wire_types.ROOT / "src/raincheck/wire/v2026_types.py").read_text()

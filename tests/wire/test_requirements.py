@@ -1,4 +1,4 @@
-"""Every requirement has its tests or a reason to have none, and tests are marked only with what is required."""
+"""Every requirement has tests or a reason to have none, and tests are marked only with known requirements."""
 
 import ast
 import tomllib
@@ -61,7 +61,7 @@ def test_a_requirement_has_tests_or_a_reason_to_have_none(requirement: dict[str,
 
 
 @pytest.mark.parametrize("requirement", REQUIREMENTS, ids=IDS)
-def test_the_tests_of_a_requirement_are_those_that_are_marked_with_it(requirement: dict[str, Any]) -> None:
+def test_a_requirements_tests_are_those_that_are_marked_with_it(requirement: dict[str, Any]) -> None:
     marked = {test for test, ids in TESTS.items() if requirement["id"] in ids}
     named = requirement.get("tests", [])
     assert len(named) == len(set(named))
@@ -69,7 +69,7 @@ def test_the_tests_of_a_requirement_are_those_that_are_marked_with_it(requiremen
     assert set(named) == marked, "the manifest and the marks differ"
 
 
-def test_tests_are_marked_only_with_what_is_required() -> None:
+def test_tests_are_marked_only_with_known_requirements() -> None:
     assert {(test, one) for test, ids in TESTS.items() for one in ids if one not in IDS} == set()
 
 

@@ -1,4 +1,4 @@
-"""The result of a completed task is what the call would have returned, whatever its body left."""
+"""The result of a completed task is a valid tool result for every stored outcome."""
 
 from typing import Any
 
@@ -8,14 +8,14 @@ from raincheck.core.commands import Complete
 from raincheck.core.payload import Json, encode
 from raincheck.wire import v2026
 from tests.support.schemas import validate
-from tests.support.wire.snapshots import running, seen
+from tests.support.wire.snapshots import running_task, view_after
 
 TEXT: Json = {"type": "text", "text": "2 rows"}
 RELATED = "io.modelcontextprotocol/related-task"
 
 
 def result_of(outcome: Json, *, is_error: bool = False, message: str | None = None) -> dict[str, Any]:
-    view = seen(running(), Complete(1, encode(outcome), is_error, message))
+    view = view_after(running_task(), Complete(1, encode(outcome), is_error, message))
     answer: Any = v2026.get_result(view, poll_ms=500)
     validate("GetTaskResult", answer)
     validate("CallToolResult", answer["result"])
@@ -34,7 +34,7 @@ STORED: list[dict[str, Json]] = [
 
 @pytest.mark.requirement("get-completed", "completed-result-is-the-calls")
 @pytest.mark.parametrize("stored", STORED)
-def test_a_result_that_was_stored_as_one_is_told_as_it_is(stored: dict[str, Json]) -> None:
+def test_a_stored_tool_result_is_returned_unchanged(stored: dict[str, Json]) -> None:
     assert result_of(stored) == stored
 
 
@@ -45,12 +45,12 @@ def test_a_tool_error_is_a_completed_task_that_keeps_its_content() -> None:
     assert result_of({"content": [TEXT]}, is_error=True) == stored
 
 
-def test_a_tool_error_in_plain_words_is_text_for_the_model_to_read() -> None:
-    told = {"content": [{"type": "text", "text": "no rows"}], "isError": True, "resultType": "complete"}
-    assert result_of({"message": "no rows"}, is_error=True, message="no rows") == told
+def test_a_tool_error_with_only_a_message_is_text_for_the_model() -> None:
+    expected = {"content": [{"type": "text", "text": "no rows"}], "isError": True, "resultType": "complete"}
+    assert result_of({"message": "no rows"}, is_error=True, message="no rows") == expected
 
 
-def test_a_tool_error_with_content_of_its_own_has_the_words_and_the_content() -> None:
+def test_a_tool_error_with_structured_content_has_its_text_and_the_content() -> None:
     result = result_of({"missing": ["rows"]}, is_error=True, message="no rows")
     assert [block["text"] for block in result["content"]] == ["no rows", '{"missing": ["rows"]}']
     assert result["structuredContent"] == {"missing": ["rows"]}
@@ -70,11 +70,11 @@ WRAPPED: list[tuple[Json, str, Json]] = [
 
 
 @pytest.mark.parametrize(("outcome", "text", "structured"), WRAPPED)
-def test_a_result_of_any_other_shape_is_told_as_text_and_as_structure(
+def test_a_result_of_any_other_shape_is_returned_as_text_and_as_structure(
     outcome: Json, text: str, structured: Json
 ) -> None:
-    told = {"content": [{"type": "text", "text": text}], "structuredContent": structured, "resultType": "complete"}
-    assert result_of(outcome) == told
+    expected = {"content": [{"type": "text", "text": text}], "structuredContent": structured, "resultType": "complete"}
+    assert result_of(outcome) == expected
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_something_of_a_tools_own_that_happens_to_have_content_is_not_taken_for_
 
 
 @pytest.mark.requirement("no-related-task-meta")
-def test_a_result_inside_its_task_does_not_say_again_which_task_that_is() -> None:
+def test_a_result_inside_its_task_does_not_name_the_task_again() -> None:
     stored: dict[str, Json] = {"content": [TEXT], "_meta": {RELATED: {"taskId": "task-1"}, "example/rows": 2}}
     assert result_of(stored)["_meta"] == {"example/rows": 2}
 

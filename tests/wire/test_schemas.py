@@ -1,4 +1,4 @@
-"""The pinned schemas are whole, have no prose, and refuse what strict clients would."""
+"""The pinned schemas are complete, have no prose, and reject what strict clients reject."""
 
 import math
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ TASK: dict[str, object] = {
 
 
 def _schemas_in(value: object) -> Iterator[dict[str, Any]]:
-    """Every schema in a definition. The names of properties are not words of the schema."""
+    """Every schema in a definition. Property names are not keywords."""
     if isinstance(value, dict):
         schema = cast("dict[str, Any]", value)
         yield schema
@@ -33,7 +33,7 @@ def _schemas_in(value: object) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_a_pinned_schema_refers_only_to_what_it_has_and_says_nothing_in_prose(name: str) -> None:
+def test_a_pinned_schema_is_self_contained_and_has_no_prose(name: str) -> None:
     known = definitions(name)
     for schema in [one for definition in known.values() for one in _schemas_in(definition)]:
         assert not schema.keys() & {"title", "description", "$comment", "examples"}
@@ -56,7 +56,7 @@ def test_a_pinned_schema_refers_only_to_what_it_has_and_says_nothing_in_prose(na
         ("taskId", 7),
     ],
 )
-def test_what_strict_clients_refuse_is_refused_here(field: str, value: object) -> None:
+def test_values_that_strict_clients_reject_are_rejected(field: str, value: object) -> None:
     validate("Task", TASK)
     with pytest.raises(AssertionError, match=rf"this is no Task: at \$\.{field}, "):
         validate("Task", TASK | {field: value})
@@ -70,7 +70,7 @@ def test_a_number_that_is_none_is_refused() -> None:
             validate("TextContent", block | {"annotations": {"priority": wrong}})
 
 
-def test_a_status_without_what_belongs_to_it_is_refused() -> None:
+def test_a_status_without_its_required_fields_is_rejected() -> None:
     validate("GetTaskResult", TASK | {"resultType": "complete"})
     for status in ("completed", "failed", "input_required"):
         with pytest.raises(AssertionError):

@@ -1,4 +1,4 @@
-"""What 2025-11-25 says of a task, from what is stored: always what its schema allows."""
+"""The messages of 2025-11-25 for stored tasks always fit its schema."""
 
 import json
 import math
@@ -27,7 +27,16 @@ from raincheck.wire.fields import (
 )
 from raincheck.wire.results import INPUT_META_KEY, tool_result
 from tests.support.schemas import validate
-from tests.support.wire.snapshots import MESSAGES, START, asking, at, created, question, running, seen
+from tests.support.wire.snapshots import (
+    MESSAGES,
+    START,
+    at,
+    created_task,
+    question,
+    running_task,
+    view_after,
+    view_with_questions,
+)
 from tests.wire.test_v2026 import VIEWS, each_view, failed, json_values, spans, views
 
 VERSION = "2025-11-25"
@@ -36,26 +45,26 @@ ALWAYS = {"taskId", "status", "createdAt", "lastUpdatedAt", "ttl", "pollInterval
 
 
 def over_the_wire(name: str, value: object) -> Any:
-    """The value as whoever is on the other side reads it, if the schema allows it."""
+    """The value as the other side reads it. Fails if the schema does not allow it."""
     read = json.loads(json.dumps(value, allow_nan=False))
     validate(name, read, VERSION)
     return read
 
 
 def got(view: View, poll_ms: int = 500, now: datetime = START) -> dict[str, Any]:
-    """What `tasks/get` answers."""
+    """The answer to `tasks/get`."""
     return over_the_wire("GetTaskResult", v2025.get_result(view, poll_ms=poll_ms, now=now))
 
 
 def result_of(view: View) -> dict[str, Any]:
-    """What `tasks/result` answers for a task that completed."""
+    """The answer to `tasks/result` for a completed task."""
     returned = {**tool_result(view.task, outcome_of(view)), "resultType": "complete"}
     return over_the_wire("CallToolResult", v2025.call_result(view, returned))
 
 
-@pytest.mark.requirement("g1-no-related-task-in-tasks", "g1-status-no-related-task")
+@pytest.mark.requirement("v2025-no-related-task-in-tasks", "v2025-status-no-related-task")
 @each_view
-def test_a_task_is_told_as_the_schema_allows_in_every_phase_and_way(view: View) -> None:
+def test_a_task_fits_the_schema_in_every_phase_and_message(view: View) -> None:
     answer = got(view)
     message = {"statusMessage"} if view.task.status_message or view.task.status is Status.FAILED else set[str]()
     assert answer.keys() == ALWAYS | message
@@ -71,30 +80,30 @@ def test_a_task_is_told_as_the_schema_allows_in_every_phase_and_way(view: View) 
     assert RELATED not in json.dumps([answer, made])
 
 
-@pytest.mark.requirement("g1-tool-error-fails")
+@pytest.mark.requirement("v2025-tool-error-fails")
 @each_view
-def test_the_status_is_the_stored_one_but_for_a_result_that_reports_an_error(view: View) -> None:
+def test_the_status_is_the_stored_one_except_for_a_result_that_reports_an_error(view: View) -> None:
     is_tool_error = view.task.status is Status.COMPLETED and view.task.is_error
     assert got(view)["status"] == ("failed" if is_tool_error else view.task.status)
 
 
-@pytest.mark.requirement("g1-failed-says-why")
-def test_a_failure_always_has_words() -> None:
-    said: list[tuple[Json, str]] = [({"kind": "error", "message": "broke"}, "broke"), (None, "it broke")]
-    for stored, words in said:
-        assert got(failed(stored, words))["statusMessage"] == words
+@pytest.mark.requirement("v2025-failed-says-why")
+def test_a_failure_always_has_a_status_message() -> None:
+    cases: list[tuple[Json, str]] = [({"kind": "error", "message": "broke"}, "broke"), (None, "it broke")]
+    for stored, message in cases:
+        assert got(failed(stored, message))["statusMessage"] == message
     for outcome in (None, encode({"message": ""}), encode([])):
         view = View(failed(None, "").task, outcome, ())
         assert got(view)["statusMessage"] == "the task failed without a reason"
 
 
-def test_a_status_without_words_has_no_message_rather_than_null() -> None:
+def test_a_missing_status_message_is_omitted_and_not_null() -> None:
     for message in (None, ""):
-        fields = v2025.task_fields(created().evolve(status_message=message), poll_ms=500, now=START)
+        fields = v2025.task_fields(created_task().evolve(status_message=message), poll_ms=500, now=START)
         assert "statusMessage" not in fields
 
 
-def test_a_page_names_the_next_one_if_there_is_one() -> None:
+def test_a_page_has_a_cursor_if_there_is_a_next_page() -> None:
     assert over_the_wire("ListTasksResult", v2025.list_result([], "abc")) == {"tasks": [], "nextCursor": "abc"}
     assert over_the_wire("ListTasksResult", v2025.list_result([], "")) == {"tasks": [], "nextCursor": ""}
     assert over_the_wire("ListTasksResult", v2025.list_result([], None)) == {"tasks": []}
@@ -104,8 +113,8 @@ def ttl_of(task: Task, now: datetime) -> int | None:
     return over_the_wire("Task", v2025.task_fields(task, poll_ms=500, now=now))["ttl"]
 
 
-def test_a_ttl_that_was_asked_for_is_told_until_it_has_passed() -> None:
-    task = running(retention=Retention(ttl=timedelta(seconds=60)))
+def test_the_requested_ttl_is_reported_until_it_has_passed() -> None:
+    task = running_task(retention=Retention(ttl=timedelta(seconds=60)))
     assert ttl_of(task, at(0)) == ttl_of(task, at(59.999)) == 60_000
     assert ttl_of(task, at(60)) is None
     assert ttl_of(task, at(1_000_000)) is None
@@ -113,39 +122,39 @@ def test_a_ttl_that_was_asked_for_is_told_until_it_has_passed() -> None:
     assert ttl_of(task, at(-60)) == 60_000
 
 
-def test_what_a_task_is_kept_for_is_told_whatever_was_asked_for() -> None:
-    assert ttl_of(running(), START) is None
+def test_the_actual_retention_is_reported_whatever_ttl_was_requested() -> None:
+    assert ttl_of(running_task(), START) is None
     short = Retention(keep=timedelta(seconds=100), ttl=timedelta(seconds=60))
-    bounded = running(deadline_at=at(10), retention=short)
+    bounded = running_task(deadline_at=at(10), retention=short)
     assert ttl_of(bounded, START) == 110_000
-    ended = seen(running(retention=short), Complete(1, encode(1)), now=at(30)).task
+    ended = view_after(running_task(retention=short), Complete(1, encode(1)), now=at(30)).task
     assert ttl_of(ended, START) == ttl_of(ended, at(10_000)) == 130_000
 
 
 @pytest.mark.parametrize(
-    ("task", "told"),
+    ("task", "expected"),
     [
-        (created(retention=Retention(ttl=timedelta(0))), None),
-        (created(retention=Retention(ttl=timedelta(microseconds=1))), 1),
-        (created(retention=Retention(ttl=timedelta(microseconds=1_001))), 2),
-        (created(retention=Retention(ttl=MAX_KEEP)), 315_360_000_000),
+        (created_task(retention=Retention(ttl=timedelta(0))), None),
+        (created_task(retention=Retention(ttl=timedelta(microseconds=1))), 1),
+        (created_task(retention=Retention(ttl=timedelta(microseconds=1_001))), 2),
+        (created_task(retention=Retention(ttl=MAX_KEEP)), 315_360_000_000),
     ],
     ids=["nothing", "less than a millisecond", "a little more than one", "the longest"],
 )
-def test_a_ttl_is_told_in_whole_milliseconds_and_never_less_than_asked_for(task: Task, told: int | None) -> None:
-    assert ttl_of(task, START) == told
+def test_a_ttl_is_rounded_up_to_whole_milliseconds(task: Task, expected: int | None) -> None:
+    assert ttl_of(task, START) == expected
 
 
 METAS: list[Json] = [None, {}, [], "text", 7, {"example.com/kept": 1}, {RELATED: {"taskId": "another's"}, "a": None}]
 
 
-@pytest.mark.requirement("g1-related-everywhere")
+@pytest.mark.requirement("v2025-related-everywhere")
 @pytest.mark.parametrize("meta", METAS, ids=str)
-def test_a_message_of_a_task_names_it_beside_what_else_it_says(meta: Json) -> None:
-    told = v2025.related_meta("task-1", meta)
-    assert told[RELATED] == {"taskId": "task-1"}
+def test_a_message_of_a_task_names_it_beside_its_own_metadata(meta: Json) -> None:
+    related = v2025.related_meta("task-1", meta)
+    assert related[RELATED] == {"taskId": "task-1"}
     others = {name: value for name, value in as_object(meta).items() if name != RELATED}
-    assert {name: value for name, value in told.items() if name != RELATED} == others
+    assert {name: value for name, value in related.items() if name != RELATED} == others
 
 
 def progress_of(task: Task, token: str | int) -> dict[str, Any]:
@@ -153,12 +162,12 @@ def progress_of(task: Task, token: str | int) -> dict[str, Any]:
     return over_the_wire("ProgressNotification", message)["params"]
 
 
-@pytest.mark.requirement("g1-related-everywhere", "g1-progress-token-lives")
+@pytest.mark.requirement("v2025-related-everywhere", "v2025-progress-token-lives")
 @pytest.mark.parametrize("token", ["abc", "", 0, -1, 2**60], ids=repr)
-def test_progress_is_told_under_its_token_with_what_is_known(token: str | int) -> None:
-    assert v2025.progress_params(running(), token) is None
+def test_progress_has_the_token_and_the_known_fields(token: str | int) -> None:
+    assert v2025.progress_params(running_task(), token) is None
     related = {RELATED: {"taskId": "task-1"}}
-    half = seen(running(), Note(1, progress=Progress(1, 2), status_message="half of it")).task
+    half = view_after(running_task(), Note(1, progress=Progress(1, 2), status_message="half of it")).task
     assert progress_of(half, token) == {
         "progressToken": token,
         "progress": 1,
@@ -166,17 +175,17 @@ def test_progress_is_told_under_its_token_with_what_is_known(token: str | int) -
         "message": "half of it",
         "_meta": related,
     }
-    some = seen(running(), Note(1, progress=Progress(0))).task
+    some = view_after(running_task(), Note(1, progress=Progress(0))).task
     assert progress_of(some, token) == {"progressToken": token, "progress": 0, "_meta": related}
 
 
 @given(st.floats(0, allow_nan=False, allow_infinity=False), st.none() | st.floats(0, allow_infinity=False), st.text())
-def test_whatever_is_reported_is_told(done: float, total: float | None, message: str) -> None:
-    task = running().evolve(progress=Progress(done, total), status_message=message)
-    told = progress_of(task, "token")
-    assert told["progress"] == done
-    assert told.get("total") == total
-    assert told.get("message", "") == message
+def test_every_reported_progress_fits_the_schema(done: float, total: float | None, message: str) -> None:
+    task = running_task().evolve(progress=Progress(done, total), status_message=message)
+    params = progress_of(task, "token")
+    assert params["progress"] == done
+    assert params.get("total") == total
+    assert params.get("message", "") == message
 
 
 NAMES = {
@@ -187,12 +196,12 @@ NAMES = {
 
 
 def asked_of(kind: InputKind, request: Json) -> dict[str, Any]:
-    """What a caller is asked, without what says which task asks."""
-    told = v2025.input_request(question(kind=kind, request=request), "task-1")
-    read = over_the_wire(NAMES[told["method"]], {"jsonrpc": "2.0", "id": 1, **told})
+    """The request that a caller receives, without the reference to its task."""
+    request_sent = v2025.input_request(question(kind=kind, request=request), "task-1")
+    read = over_the_wire(NAMES[request_sent["method"]], {"jsonrpc": "2.0", "id": 1, **request_sent})
     assert read["params"]["_meta"][RELATED] == {"taskId": "task-1"}
     bare = over_the_wire(
-        NAMES[told["method"]], {"jsonrpc": "2.0", "id": 1, **request_of(question(kind=kind, request=request))}
+        NAMES[request_sent["method"]], {"jsonrpc": "2.0", "id": 1, **request_of(question(kind=kind, request=request))}
     )
     assert RELATED not in json.dumps(bare)
     params = {name: value for name, value in read["params"].items() if name != "_meta"}
@@ -200,12 +209,16 @@ def asked_of(kind: InputKind, request: Json) -> dict[str, Any]:
     return read
 
 
-@pytest.mark.requirement("g1-question-names-task")
+@pytest.mark.requirement("v2025-question-names-task")
 def test_a_question_names_its_task_and_itself_and_keeps_its_own_metadata() -> None:
     metadata: Json = {"example.com/kept": 1, RELATED: {"taskId": "another's"}, INPUT_META_KEY: "another"}
     asked = question(request={"message": "Go on?", "_meta": metadata})
-    told = v2025.input_request(asked, "task-1")
-    assert told["params"]["_meta"] == {"example.com/kept": 1, RELATED: {"taskId": "task-1"}, INPUT_META_KEY: asked.key}
+    request_sent = v2025.input_request(asked, "task-1")
+    assert request_sent["params"]["_meta"] == {
+        "example.com/kept": 1,
+        RELATED: {"taskId": "task-1"},
+        INPUT_META_KEY: asked.key,
+    }
 
 
 properties = st.dictionaries(
@@ -248,30 +261,30 @@ samplings: st.SearchStrategy[Any] = st.fixed_dictionaries(
 
 
 @given(forms | pages)
-def test_whatever_form_or_page_is_asked_for_is_asked_in_the_words_of_the_schema(request: Any) -> None:
+def test_every_elicitation_fits_the_schema(request: Any) -> None:
     asked = asked_of(InputKind.ELICITATION, request)
     assert asked["params"]["message"] == request["message"]
     assert ("requestedSchema" in asked["params"]) is (request.get("mode") != "url")
 
 
 @given(samplings)
-def test_whatever_a_model_is_asked_is_asked_in_the_words_of_the_schema(request: Any) -> None:
+def test_every_sampling_request_fits_the_schema(request: Any) -> None:
     asked = asked_of(InputKind.SAMPLING, request)
     assert asked["params"]["messages"] == request["messages"]
     assert asked["params"]["maxTokens"] == (request.get("maxTokens") or 1_000)
     assert None not in asked["params"].values()
 
 
-def test_roots_are_asked_for_without_words() -> None:
+def test_a_roots_request_fits_the_schema_without_a_message() -> None:
     for request in ({}, None, {"_meta": None}):
         assert asked_of(InputKind.ROOTS, request)["method"] == "roots/list"
     assert asked_of(InputKind.SAMPLING, {"messages": MESSAGES})["params"]["messages"] == MESSAGES
 
 
-@pytest.mark.requirement("g1-result-names-task", "g1-result-is-the-calls")
+@pytest.mark.requirement("v2025-result-names-task", "v2025-result-is-the-calls")
 def test_a_result_is_as_it_was_stored_and_names_its_task() -> None:
     stored: Json = {"content": [{"type": "text", "text": "2 rows"}], "isError": False, "_meta": {"a/b": 1}}
-    view = seen(running(), Complete(1, encode(stored)))
+    view = view_after(running_task(), Complete(1, encode(stored)))
     related = {RELATED: {"taskId": "task-1"}}
     assert result_of(view) == {**cast("dict[str, Any]", stored), "_meta": {"a/b": 1, **related}}
 
@@ -279,17 +292,17 @@ def test_a_result_is_as_it_was_stored_and_names_its_task() -> None:
 @pytest.mark.parametrize("structured", [[1], "text", 7, None, True], ids=repr)
 def test_a_result_has_no_structured_content_but_objects(structured: Json) -> None:
     stored: Json = {"content": [{"type": "text", "text": "said"}], "structuredContent": structured}
-    told = result_of(seen(running(), Complete(1, encode(stored))))
-    assert told.keys() == {"content", "_meta"}
+    result = result_of(view_after(running_task(), Complete(1, encode(stored))))
+    assert result.keys() == {"content", "_meta"}
 
 
 @given(json_values, st.booleans(), st.none() | st.text())
 def test_whatever_a_body_left_its_result_is_one(outcome: Json, is_error: bool, message: str | None) -> None:
-    view = seen(running(), Complete(1, encode(outcome), is_error, message))
-    told = result_of(view)
-    assert told["_meta"][RELATED] == {"taskId": "task-1"}
-    assert told.get("isError", False) is is_error
-    assert "resultType" not in told
+    view = view_after(running_task(), Complete(1, encode(outcome), is_error, message))
+    result = result_of(view)
+    assert result["_meta"][RELATED] == {"taskId": "task-1"}
+    assert result.get("isError", False) is is_error
+    assert "resultType" not in result
 
 
 blocks = st.fixed_dictionaries(
@@ -303,25 +316,25 @@ nearly_results = st.fixed_dictionaries(
 
 
 @given(nearly_results)
-def test_what_only_looks_like_a_result_is_still_told_as_one(outcome: Json) -> None:
-    result_of(seen(running(), Complete(1, encode(outcome))))
+def test_an_outcome_that_only_resembles_a_result_is_wrapped(outcome: Json) -> None:
+    result_of(view_after(running_task(), Complete(1, encode(outcome))))
 
 
 REASONS = {None: "Task cancelled", "": "Task cancelled", "cancelled": "Task cancelled", "late": "Task cancelled: late"}
 
 
-@pytest.mark.requirement("g1-result-of-terminal")
-@pytest.mark.parametrize(("reason", "told"), REASONS.items(), ids=str)
-def test_the_result_of_a_cancelled_task_is_an_error_that_names_it(reason: str | None, told: str) -> None:
-    task = seen(running(), Cancel("alice", reason)).task
+@pytest.mark.requirement("v2025-result-of-terminal")
+@pytest.mark.parametrize(("reason", "expected"), REASONS.items(), ids=str)
+def test_the_result_of_a_cancelled_task_is_an_error_that_names_it(reason: str | None, expected: str) -> None:
+    task = view_after(running_task(), Cancel("alice", reason)).task
     code, message, data = v2025.cancelled_error(task)
     error = {"code": code, "message": message, "data": data}
     over_the_wire("JSONRPCErrorResponse", {"jsonrpc": "2.0", "id": 1, "error": error})
-    assert (code, message) == (-32000, told)
+    assert (code, message) == (-32000, expected)
     assert data == {"_meta": {RELATED: {"taskId": "task-1"}}}
 
 
-@pytest.mark.requirement("g1-result-error-is-the-calls")
+@pytest.mark.requirement("v2025-result-error-is-the-calls")
 @given(views())
 def test_the_error_of_a_failure_is_always_one(view: View) -> None:
     error = error_of(view)
@@ -331,9 +344,9 @@ def test_the_error_of_a_failure_is_always_one(view: View) -> None:
         assert error["code"] == -32603
 
 
-@pytest.mark.requirement("g1-created-at", "g1-updated-at", "g1-ttl-told")
+@pytest.mark.requirement("v2025-created-at", "v2025-updated-at", "v2025-ttl-told")
 @given(views(), st.integers(), spans)
-def test_whatever_became_of_a_task_the_answer_is_whole(view: View, poll_ms: int, since: timedelta) -> None:
+def test_every_outcome_has_a_valid_answer(view: View, poll_ms: int, since: timedelta) -> None:
     now = view.task.created_at + since
     answer = got(view, poll_ms, now)
     assert answer["taskId"] == view.task.id
@@ -346,14 +359,14 @@ def test_whatever_became_of_a_task_the_answer_is_whole(view: View, poll_ms: int,
     assert answer["createdAt"] <= answer["lastUpdatedAt"]
     if answer["status"] == "failed" and view.task.status is Status.FAILED:
         assert answer["statusMessage"]
-    # What is promised is never less than what is kept.
-    kept = view.task.ttl
-    assert kept is None or timedelta(milliseconds=answer["ttl"]) >= kept
+    # The reported ttl is never shorter than the retention.
+    retention = view.task.ttl
+    assert retention is None or timedelta(milliseconds=answer["ttl"]) >= retention
     asked = view.task.retention.ttl
-    assert kept is not None or answer["ttl"] is None or (asked is not None and since < asked)
+    assert retention is not None or answer["ttl"] is None or (asked is not None and since < asked)
 
 
-def test_who_may_list_is_offered_lists_and_nobody_else() -> None:
+def test_tasks_list_is_offered_only_to_callers_that_may_list() -> None:
     offered: dict[str, Any] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
     assert over_the_wire("ServerCapabilities", {"tasks": v2025.capability(may_list=True)}) == {"tasks": offered}
     del offered["list"]
@@ -361,32 +374,32 @@ def test_who_may_list_is_offered_lists_and_nobody_else() -> None:
 
 
 @given(st.integers())
-def test_a_number_is_positive_and_one_that_every_reader_can_hold(number: int) -> None:
-    told = clamp_positive(number)
-    assert 1 <= told <= LARGEST_INTEGER
-    assert told == number or not 1 <= number <= LARGEST_INTEGER
+def test_a_number_is_positive_and_exact_for_every_reader(number: int) -> None:
+    encoded = clamp_positive(number)
+    assert 1 <= encoded <= LARGEST_INTEGER
+    assert encoded == number or not 1 <= number <= LARGEST_INTEGER
 
 
-def test_what_is_no_number_is_refused() -> None:
+def test_a_value_that_is_not_a_number_is_rejected() -> None:
     for wrong in (math.nan, math.inf):
         with pytest.raises((ValueError, OverflowError)):
-            v2025.task_fields(created(), poll_ms=cast("int", wrong), now=START)
+            v2025.task_fields(created_task(), poll_ms=cast("int", wrong), now=START)
 
 
 @given(spans)
-def test_a_duration_is_told_in_milliseconds_and_never_less_than_it_is(duration: timedelta) -> None:
-    told = timedelta(milliseconds=to_milliseconds(duration))
-    assert duration <= told <= duration + timedelta(milliseconds=1)
+def test_a_duration_is_rounded_up_to_milliseconds(duration: timedelta) -> None:
+    encoded = timedelta(milliseconds=to_milliseconds(duration))
+    assert duration <= encoded <= duration + timedelta(milliseconds=1)
 
 
 @given(st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.timezones()))  # noqa: DTZ001 - it adds one
-def test_a_moment_is_told_in_utc_and_no_more_than_a_millisecond_early(when: datetime) -> None:
-    told = format_timestamp(when)
-    assert told.endswith("Z")
-    assert timedelta(0) <= when - datetime.fromisoformat(told) < timedelta(milliseconds=1)
+def test_a_timestamp_is_in_utc_and_at_most_a_millisecond_early(when: datetime) -> None:
+    encoded = format_timestamp(when)
+    assert encoded.endswith("Z")
+    assert timedelta(0) <= when - datetime.fromisoformat(encoded) < timedelta(milliseconds=1)
 
 
 def test_open_questions_are_not_part_of_the_task() -> None:
-    assert got(asking(question())).keys() == ALWAYS
-    assert got(asking(question()))["status"] == "input_required"
+    assert got(view_with_questions(question())).keys() == ALWAYS
+    assert got(view_with_questions(question()))["status"] == "input_required"
     assert got(VIEWS["parked, and asking"])["status"] == "input_required"

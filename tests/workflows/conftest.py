@@ -1,12 +1,12 @@
-"""A place to write workflows in, and to run them."""
+"""Fixtures for tests of workflows."""
 
 from pathlib import Path
 
 import pytest
 
-from tests.support.workflows.harness import Workshop
+from tests.support.workflows.harness import WorkflowHarness
 
 
 @pytest.fixture
-def workshop(tmp_path: Path) -> Workshop:
-    return Workshop(tmp_path)
+def workflow_harness(tmp_path: Path) -> WorkflowHarness:
+    return WorkflowHarness(tmp_path)

@@ -1,4 +1,4 @@
-"""What the pages about workflows show is so: their files can be used, do what is said, and their programs print it."""
+"""The workflows and programs in the docs about workflows work as shown."""
 
 import ast
 import asyncio
@@ -13,7 +13,7 @@ from raincheck.core.lifecycle import Phase
 from raincheck.core.payload import Json
 from raincheck.workflows import load_workflows
 from tests.support import ROOT
-from tests.support.workflows.harness import Workshop, said
+from tests.support.workflows.harness import WorkflowHarness, result_of
 
 DOCS = ROOT / "docs"
 PAGES = ("howto/write-workflows.md", "reference/workflows.md", "concepts/workflows.md")
@@ -27,8 +27,8 @@ pytestmark = pytest.mark.timeout(60)
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_the_files_of_the_guide_have_no_faults(name: str, workshop: Workshop) -> None:
-    assert list(load_workflows(workshop.write(FILES[name])).definitions) == [name]
+def test_the_files_of_the_guide_are_valid(name: str, workflow_harness: WorkflowHarness) -> None:
+    assert list(load_workflows(workflow_harness.write(FILES[name])).definitions) == [name]
 
 
 @pytest.mark.anyio
@@ -41,21 +41,21 @@ def test_the_files_of_the_guide_have_no_faults(name: str, workshop: Workshop) ->
         ("fetch", {"pages": [], "notify": True}, {"pages": 0, "told": "completed"}),
     ],
 )
-async def test_a_pipeline_of_the_guide_comes_to_this(
-    name: str, arguments: dict[str, Json], result: Json, workshop: Workshop
+async def test_a_pipeline_of_the_guide_has_the_shown_result(
+    name: str, arguments: dict[str, Json], result: Json, workflow_harness: WorkflowHarness
 ) -> None:
-    assert await workshop.run(FILES[name], name, **arguments) == result
+    assert await workflow_harness.run(FILES[name], name, **arguments) == result
 
 
 @pytest.mark.anyio
-async def test_a_pipeline_that_fails_says_what_the_guide_says(workshop: Workshop) -> None:
-    message = await workshop.failure(FILES["publish"], "publish")
+async def test_a_failing_pipeline_of_the_guide_has_the_shown_error(workflow_harness: WorkflowHarness) -> None:
+    message = await workflow_harness.failure(FILES["publish"], "publish")
     assert f"```text\n{message}\n```" in GUIDE
 
 
 @pytest.mark.anyio
-async def test_the_question_of_the_guide_can_be_answered(workshop: Workshop) -> None:
-    async with workshop.working(FILES["deploy"]) as engine:
+async def test_the_question_of_the_guide_can_be_answered(workflow_harness: WorkflowHarness) -> None:
+    async with workflow_harness.running(FILES["deploy"]) as engine:
         task = await engine.submit("deploy", {"version": "2"})
         view = await engine.wait(task.id, until=lambda one: one.open_inputs == 1)
         (question,) = view.inputs
@@ -67,8 +67,8 @@ async def test_the_question_of_the_guide_can_be_answered(workshop: Workshop) -> 
 
 
 @pytest.mark.anyio
-async def test_the_order_of_the_guide_gets_to_the_door(workshop: Workshop) -> None:
-    async with workshop.working(FILES["order"]) as engine:
+async def test_the_order_of_the_guide_reaches_its_last_state(workflow_harness: WorkflowHarness) -> None:
+    async with workflow_harness.running(FILES["order"]) as engine:
         task = await engine.submit("order", {"number": "A-17", "amount": 20})
         assert task.subject == "A-17"
         await engine.instances.transition(task.id, "pay", data={"paid": 20})
@@ -76,7 +76,7 @@ async def test_the_order_of_the_guide_gets_to_the_door(workshop: Workshop) -> No
         await engine.instances.transition(task.id, "deliver")
         view = await engine.wait(task.id)
     assert view.task.phase is Phase.COMPLETED
-    assert said(view) == {"number": "A-17", "label": "label of A-17"}
+    assert result_of(view) == {"number": "A-17", "label": "label of A-17"}
 
 
 class TestPrograms:

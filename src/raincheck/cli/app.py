@@ -1,7 +1,7 @@
 """The program `raincheck`: its commands, each imported on use.
 
-Most commands import the MCP SDK or a store, which takes longer than everything else they do. Help is printed without
-any of them.
+Most commands import the MCP SDK or a store, which takes longer than everything else that they do. Help is printed
+without importing either.
 """
 
 from collections.abc import Mapping
@@ -23,14 +23,14 @@ class LazyCommand:
     """The command's module below `raincheck.cli`, and its function."""
     help: str
     epilog: str = "EPILOG"
-    """The name of the text that follows the command's options."""
+    """The name of the constant with the text that follows the command's options."""
 
     def load(self, name: str) -> Any:  # noqa: ANN401 - a click command, whose type typer does not export
         module_name, _, function = self.entry_point.partition(":")
         module = import_module(f"raincheck.cli.{module_name}")
-        alone = make_group()
-        alone.command(name, epilog=getattr(module, self.epilog), short_help=self.help)(getattr(module, function))
-        return get_command(alone)
+        group = make_group()
+        group.command(name, epilog=getattr(module, self.epilog), short_help=self.help)(getattr(module, function))
+        return get_command(group)
 
 
 class LazyGroup(TyperGroup):
@@ -51,7 +51,7 @@ class LazyGroup(TyperGroup):
         group.name = cmd_name
         return group
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - likewise
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - click's
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl([(name, _help_of(command)) for name, command in self.lazy.items()])
@@ -70,16 +70,16 @@ class TasksGroup(LazyGroup):
 
     lazy: ClassVar[Mapping[str, LazyCommand | typer.Typer]] = {
         "ls": LazyCommand("commands.tasks.ls:ls", "List tasks, newest first."),
-        "show": LazyCommand("commands.tasks.show:show", "Show all that is known of a task."),
+        "show": LazyCommand("commands.tasks.show:show", "Show everything about a task."),
         "watch": LazyCommand("commands.tasks.watch:watch", "Show tasks as they change, until they end."),
-        "cancel": LazyCommand("commands.tasks.control:cancel", "Stop tasks for good.", "CANCEL_EPILOG"),
+        "cancel": LazyCommand("commands.tasks.control:cancel", "Cancel tasks.", "CANCEL_EPILOG"),
         "retry": LazyCommand(
-            "commands.tasks.control:retry", "Run again what went wrong, as a new task.", "RETRY_EPILOG"
+            "commands.tasks.control:retry", "Run failed or cancelled tasks again, as new tasks.", "RETRY_EPILOG"
         ),
-        "pause": LazyCommand("commands.tasks.control:pause", "Hold tasks back until they are resumed.", "PAUSE_EPILOG"),
-        "resume": LazyCommand("commands.tasks.control:resume", "Let paused tasks go on.", "RESUME_EPILOG"),
+        "pause": LazyCommand("commands.tasks.control:pause", "Pause tasks until they are resumed.", "PAUSE_EPILOG"),
+        "resume": LazyCommand("commands.tasks.control:resume", "Resume paused tasks.", "RESUME_EPILOG"),
         "purge": LazyCommand("commands.tasks.purge:purge", "Delete tasks that have ended."),
-        "export": LazyCommand("commands.tasks.export:export", "Print all that is kept, as lines of JSON."),
+        "export": LazyCommand("commands.tasks.export:export", "Export tasks with all their data, as lines of JSON."),
     }
 
 
@@ -89,7 +89,7 @@ class WorkflowGroup(LazyGroup):
     lazy: ClassVar[Mapping[str, LazyCommand | typer.Typer]] = {
         "check": LazyCommand(
             "commands.workflow.check:check",
-            "Say what is wrong with a file of workflows, or what there is in it.",
+            "Check a file of workflows, and list what it contains.",
             "CHECK_EPILOG",
         ),
         "graph": LazyCommand(
@@ -98,12 +98,12 @@ class WorkflowGroup(LazyGroup):
         "run": LazyCommand("commands.workflow.run:run", "Run a workflow here, and wait for its result."),
         "state": LazyCommand(
             "commands.workflow.state:state",
-            "Say where a process is, and what leads on from there.",
+            "Show the state of a workflow instance, and its transitions.",
             "STATE_EPILOG",
         ),
         "take": LazyCommand(
             "commands.workflow.state:take",
-            "Take a process along one of its transitions, if its workflow allows that now.",
+            "Take a transition of a workflow instance, if its workflow allows that now.",
             "TAKE_EPILOG",
         ),
     }
@@ -115,14 +115,14 @@ class ConformanceGroup(LazyGroup):
     lazy: ClassVar[Mapping[str, LazyCommand | typer.Typer]] = {
         "2025-11-25": LazyCommand(
             "commands.conformance:check_v2025",
-            'Check a server of the tasks of MCP 2025-11-25 ("G1"), over Streamable HTTP or stdio.',
+            "Check a server that implements the tasks of MCP 2025-11-25, over Streamable HTTP or stdio.",
         ),
     }
 
 
-tasks_commands = make_group(TasksGroup, help="Look at the tasks of a store, and steer them.", no_args_is_help=True)
+tasks_commands = make_group(TasksGroup, help="Inspect and control the tasks of a store.", no_args_is_help=True)
 workflow_commands = make_group(
-    WorkflowGroup, help="Check, draw and run workflows, and steer their processes.", no_args_is_help=True
+    WorkflowGroup, help="Check, draw and run workflows, and control their instances.", no_args_is_help=True
 )
 conformance_commands = make_group(ConformanceGroup, help="Check a server against the protocol.", no_args_is_help=True)
 
@@ -131,7 +131,7 @@ conformance_commands = make_group(ConformanceGroup, help="Check a server against
 @workflow_commands.callback()
 @conformance_commands.callback()
 def _group() -> None:
-    """Have typer make a group of what has no commands of its own."""
+    """Make typer treat these as groups, although they register no commands."""
 
 
 class Program(LazyGroup):
@@ -139,17 +139,21 @@ class Program(LazyGroup):
 
     lazy: ClassVar[Mapping[str, LazyCommand | typer.Typer]] = {
         "call": LazyCommand("commands.call:call", "Call a tool, and wait for its result."),
-        "wait": LazyCommand("commands.calls:wait", "Wait for a call that is under way, or list them.", "WAIT"),
-        "get": LazyCommand("commands.calls:get", "Show how a call is now, or its result.", "GET"),
-        "cancel": LazyCommand("commands.calls:cancel", "Stop a call that is under way.", "CANCEL"),
-        "answer": LazyCommand("commands.calls:answer", "Answer what a call that is under way asks.", "ANSWER"),
+        "wait": LazyCommand(
+            "commands.calls:wait", "Wait for the result of a saved call, or list the saved calls.", "WAIT"
+        ),
+        "get": LazyCommand("commands.calls:get", "Show the status of a saved call, or its result.", "GET"),
+        "cancel": LazyCommand("commands.calls:cancel", "Cancel a saved call.", "CANCEL"),
+        "answer": LazyCommand("commands.calls:answer", "Answer a question of a saved call.", "ANSWER"),
         "serve": LazyCommand("commands.serve:serve", "Serve the tools and tasks of a file or a module."),
-        "worker": LazyCommand("commands.worker:worker", "Run the tasks of a file or a module, and serve nobody."),
-        "tools": LazyCommand("commands.tools:tools", "Say what the calls of each tool become, and why."),
-        "demo": LazyCommand("demo.story:demo", "See it work: three callers, and a server that dies."),
-        "doctor": LazyCommand("commands.doctor:doctor", "Look for what is wrong with a store and its tasks."),
-        "migrate": LazyCommand("commands.migrate:migrate", "Make a store's tables, or bring them up to date."),
-        "stats": LazyCommand("commands.stats:stats", "Say how long tasks take and how many fail."),
+        "worker": LazyCommand(
+            "commands.worker:worker", "Run the tasks of a file or a module, without serving callers."
+        ),
+        "tools": LazyCommand("commands.tools:tools", "Explain what the calls of each tool become, and why."),
+        "demo": LazyCommand("demo.story:demo", "Run a demo: three callers, and a server that is killed."),
+        "doctor": LazyCommand("commands.doctor:doctor", "Check the health of a store and its tasks."),
+        "migrate": LazyCommand("commands.migrate:migrate", "Create a store's tables, or bring them up to date."),
+        "stats": LazyCommand("commands.stats:stats", "Show how long tasks take, and how many fail."),
         "conformance": conformance_commands,
         "workflow": workflow_commands,
         "tasks": tasks_commands,
@@ -164,8 +168,8 @@ program = make_group(
 )
 
 
-def _show_version(is_wanted: bool) -> None:
-    if is_wanted:
+def _show_version(is_requested: bool) -> None:
+    if is_requested:
         typer.echo(f"raincheck {version('raincheck')}")
         raise typer.Exit
 
@@ -174,7 +178,7 @@ def _show_version(is_wanted: bool) -> None:
 def raincheck(
     _version: Annotated[
         bool,
-        typer.Option("--version", help="Say which version this is, and exit.", callback=_show_version, is_eager=True),
+        typer.Option("--version", help="Show the version, and exit.", callback=_show_version, is_eager=True),
     ] = False,
 ) -> None:
     """Durable, long-running MCP tasks: a ticket now, the result later."""

@@ -1,7 +1,7 @@
 """Exit codes, signals and error output of the commands.
 
 Signals cancel the running command, so that it removes its progress bars and shows the cursor again. Every command
-reports errors here, in one shape. Invalid workflows are reported with one line for each fault.
+reports errors here, in one format. Invalid workflows are reported with one line for each fault.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SIGNAL_EXIT_BASE = 128
-"""The exit code of a program that a signal ended, without the signal's number, as in shells."""
+"""The base of the exit code of a program that a signal ended, as in shells: the signal's number is added."""
 
 
 FATAL = (signal.SIGTERM, signal.SIGHUP)
@@ -43,7 +43,7 @@ def _not_ignored(*numbers: signal.Signals) -> list[signal.Signals]:
 
 
 def redirect_dead_terminals() -> bool:
-    """Discard output to a terminal that was hung up, since writing there would raise. Returns whether there was one."""
+    """Discard output to a terminal that was hung up, since writing there would raise. Returns whether one was."""
     # Not every platform has this module.
     import termios
 
@@ -67,17 +67,18 @@ def run_with_signals(work: Coroutine[Any, Any, T]) -> T:
     Raises:
         typer.Exit: a signal arrived, whatever error the cancelled work raised.
     """
-    told: list[signal.Signals] = []
+    received: list[signal.Signals] = []
 
     async def main() -> T:
         loop, command = asyncio.get_running_loop(), asyncio.current_task()
         assert command is not None  # noqa: S101 - this coroutine runs in a task
 
         def stop(number: signal.Signals) -> None:
-            told.append(number)
+            received.append(number)
             command.cancel()
 
-        # Left to asyncio, a second Ctrl-C would raise KeyboardInterrupt in whichever background task runs just then.
+        # Handled by asyncio, a second Ctrl-C would raise KeyboardInterrupt in the background task that runs at that
+        # moment.
         for number in _not_ignored(signal.SIGINT, *FATAL):
             loop.add_signal_handler(number, stop, number)
         return await work
@@ -87,39 +88,39 @@ def run_with_signals(work: Coroutine[Any, Any, T]) -> T:
     except typer.Exit:
         raise
     except (Exception, asyncio.CancelledError) as error:
-        # Ctrl-C ends child processes, too. The work may notice their end before its own cancellation.
-        if not told:
+        # Ctrl-C also ends child processes. The work may notice their end before its own cancellation.
+        if not received:
             raise
-        raise typer.Exit(SIGNAL_EXIT_BASE + told[0]) from error
+        raise typer.Exit(SIGNAL_EXIT_BASE + received[0]) from error
 
 
 class ExitCode(IntEnum):
-    """The exit code of a command that calls a tool. It tells the outcome of the work."""
+    """The exit code of a command that calls a tool. It reports the outcome of the call."""
 
     SUCCESS = 0
     """The result was returned, or the requested action was done."""
     FAILED = 1
     """The tool or the task failed, or another actor cancelled it."""
     COULD_NOT_RUN = 2
-    """The request could not be tried: bad usage, no such tool or task, no server."""
+    """The request could not be sent: a usage error, no such tool or task, or no server."""
     NEEDS_INPUT = 3
     """The task waits for an answer, and there was no terminal to ask at."""
     STILL_RUNNING = 4
     """The task continues: the timeout expired, or the user detached."""
     INTERRUPTED = 130
-    """Ctrl-C, and nothing continues: the task was cancelled, or the call was given up."""
+    """The user pressed Ctrl-C, and no work continues: the task or the call was cancelled."""
 
 
 EXIT_CODES_HELP = """
-It ends with 0 if it is done; with 1 if the tool or the task failed, or somebody else cancelled it; with 2 if it could
-not be tried (bad usage, no such tool or task, no server); with 3 if the task waits for an answer, and nobody was there
-to be asked; with 4 if the task goes on, since the time was over or you left it; with 130 if you cancelled it by
-Ctrl-C; and with 128 and the number of another signal (143 for SIGTERM) if that ended it before there was a task.
+Exit codes: 0 success; 1 the tool or the task failed, or another client cancelled it; 2 usage or connection error (bad
+arguments, no such tool or task, no server); 3 the task waits for an answer, and there is no terminal to ask at; 4 the
+task is still running, because the timeout expired or you detached; 130 you cancelled it with Ctrl-C; 128 plus the
+signal's number (143 for SIGTERM) if another signal ended the command before there was a task.
 """
 
 
 class UsageError(RaincheckError):
-    """The request is invalid and can't be tried."""
+    """The request is invalid, so nothing was done."""
 
 
 def echo_err(message: str) -> None:
@@ -132,7 +133,7 @@ def echo_err(message: str) -> None:
 
 
 def fail(message: str, *, as_json: bool, exit_code: int = ExitCode.COULD_NOT_RUN) -> NoReturn:
-    """Exit with an error message. All commands exit here, so that programs get errors in one form: a line of JSON."""
+    """Exit with an error message. All commands exit here, so that programs get errors in one format: a line of JSON."""
     if as_json:
         typer.echo(format_json({"error": message}, indent=None))
     echo_err(message)
@@ -147,19 +148,19 @@ def find_workflow(path: Path, definitions: "Mapping[str, WorkflowDefinition]", n
     """
     found = definitions.get(name)
     if found is None:
-        raise UsageError(f"{path} has no workflow {name!r}: it has {', '.join(sorted(definitions))}")
+        raise UsageError(f"{path} has no workflow {name!r}: its workflows are {', '.join(sorted(definitions))}")
     return found
 
 
-def _fail_with_diagnostics(found: "InvalidWorkflow", *, as_json: bool, exit_code: int) -> NoReturn:
+def _fail_with_diagnostics(error: "InvalidWorkflow", *, as_json: bool, exit_code: int) -> NoReturn:
     """Exit with one line for each fault, in the format that editors and other programs recognize."""
     if as_json:
-        faults = [asdict(fault) for fault in found.diagnostics]
-        typer.echo(format_json({"error": str(found), "faults": faults}, indent=None))
-    for fault in found.diagnostics:
+        faults = [asdict(fault) for fault in error.diagnostics]
+        typer.echo(format_json({"error": str(error), "faults": faults}, indent=None))
+    for fault in error.diagnostics:
         typer.echo(printable_lines(str(fault)), err=True)
-    many = "1 fault" if len(found.diagnostics) == 1 else f"{len(found.diagnostics)} faults"
-    echo_err(f"{many}: nothing of it can be used before that is mended")
+    count = len(error.diagnostics)
+    echo_err("1 fault: fix it, then try again" if count == 1 else f"{count} faults: fix them, then try again")
     raise typer.Exit(exit_code)
 
 

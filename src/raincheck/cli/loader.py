@@ -1,7 +1,8 @@
 """Load the tasks of a target: a Python file or module, or a file of workflows.
 
 The module is imported. A module that runs its server on import would block the command, so this is prevented and
-reported. Errors of a module name the line of the user's code, since most of a traceback would be raincheck's own code.
+reported. Errors of a module name the line of the user's code, since most of a traceback would show raincheck's own
+code.
 """
 
 import importlib
@@ -46,18 +47,18 @@ def prevent_server_run(is_server: Callable[[object], bool]) -> Generator[None]:
     """
     run = anyio.run
 
-    def run_others(work: Callable[..., Any], *rest: Any, **options: Any) -> Any:  # noqa: ANN401 - as in anyio
+    def run_unless_server(work: Callable[..., Any], *rest: Any, **options: Any) -> Any:  # noqa: ANN401 - as in anyio
         if is_server(_owner_of(work)):
             _raise_run_on_import()
         return run(work, *rest, **options)
 
-    with ExitStack() as put_back:
-        for owner, name, instead in [
+    with ExitStack() as restore:
+        for owner, name, replacement in [
             *((MCPServer, name, _raise_run_on_import) for name in RUNS),
-            (anyio, "run", run_others),
+            (anyio, "run", run_unless_server),
         ]:
-            put_back.callback(setattr, owner, name, getattr(owner, name))
-            setattr(owner, name, instead)
+            restore.callback(setattr, owner, name, getattr(owner, name))
+            setattr(owner, name, replacement)
         yield
 
 
@@ -71,41 +72,41 @@ def _owner_of(work: Callable[..., Any]) -> object:
     return getattr(work, "__self__", None)
 
 
-OURS = Path(raincheck.__file__).parent
-INSTALLED = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+PACKAGE = Path(raincheck.__file__).parent
+INSTALL_FOLDERS = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
 
 MAIN_GUARD_HINT = 'under `if __name__ == "__main__":`'
 
 
 def describe_load_error(name: str, error: BaseException) -> str:
     """Describe why a module can't be loaded: the error, and where it was raised."""
-    place = _place(error)
-    return f"{name} can't be loaded: {_words(error)}{'' if place is None else f' (in {place})'}"
+    location = _error_location(error)
+    return f"{name} can't be loaded: {_describe_error(error)}{'' if location is None else f' (in {location})'}"
 
 
-def _words(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     if isinstance(error, RunOnImportError):
-        return f"it runs its server as soon as it is loaded, as in mcp.run(): put that {MAIN_GUARD_HINT}"
+        return f"it runs its server on import, as with mcp.run(): put that {MAIN_GUARD_HINT}"
     if isinstance(error, SystemExit):
-        return f"it ends the program, with {error.code!r}: put what starts it {MAIN_GUARD_HINT}"
+        return f"it exits on import, with {error.code!r}: put that {MAIN_GUARD_HINT}"
     if isinstance(error, SyntaxError):
         return f"{type(error).__name__}: {clip_text(error.msg)}"
     # This also formats exceptions whose own `__str__` fails.
     return clip_text(traceback.format_exception_only(error)[0])
 
 
-def _place(error: BaseException) -> str | None:
+def _error_location(error: BaseException) -> str | None:
     """Return the file and line of the last frame that is neither raincheck's nor an installed package's."""
     if isinstance(error, SyntaxError) and error.filename is not None and Path(error.filename).is_file():
-        return _shown(error.filename, error.lineno)
+        return _format_location(error.filename, error.lineno)
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).is_file()]
-    others = [frame for frame in frames if not Path(frame.filename).is_relative_to(OURS)]
-    theirs = [frame for frame in others if not any(map(Path(frame.filename).is_relative_to, INSTALLED))]
-    last = next(reversed(theirs or others), None)
-    return None if last is None else _shown(last.filename, last.lineno)
+    foreign = [frame for frame in frames if not Path(frame.filename).is_relative_to(PACKAGE)]
+    user_code = [frame for frame in foreign if not any(map(Path(frame.filename).is_relative_to, INSTALL_FOLDERS))]
+    last = next(reversed(user_code or foreign), None)
+    return None if last is None else _format_location(last.filename, last.lineno)
 
 
-def _shown(filename: str, line: int | None) -> str:
+def _format_location(filename: str, line: int | None) -> str:
     """Format a file and line in the form that editors accept."""
     path = Path(filename)
     if path.is_relative_to(Path.cwd()):
@@ -119,10 +120,10 @@ STDOUT, STDERR = 1, 2
 def load_tasks(target: str) -> Tasks:
     """Load the tasks of a target: `file.py` or `package.module`, optionally with `:object`; or workflows.
 
-    The current folder is on the path from then on, as with `python -m`; and the folder of a file, as with `python`.
+    The current folder is added to the module path, as with `python -m`; so is the folder of a file, as with `python`.
 
     Raises:
-        ConfigurationError: there are none, or the target is ambiguous. The error says what to write.
+        ConfigurationError: there are no tasks, or the target is ambiguous. The error suggests what to write.
     """
     if is_workflow_path(target):
         return WorkflowTasks(Path(target))
@@ -143,8 +144,7 @@ def split_target(target: str) -> tuple[str, str | None]:
         where, name = target, None
     if not where.strip() or name == "":
         raise ConfigurationError(
-            f"{target!r} does not say what to load: write file.py, file.py:object, package.module or "
-            f"package.module:object"
+            f"{target!r} names nothing to load: write file.py, file.py:object, package.module or package.module:object"
         )
     return where, name
 
@@ -153,7 +153,7 @@ def load_module(name_or_path: str) -> ModuleType:
     """Load the module with this name, or from this file.
 
     Raises:
-        ConfigurationError: it does not exist, or can't be loaded. The error says where that failed.
+        ConfigurationError: it does not exist, or can't be loaded. The error names the line that failed.
     """
     _prepend_to_sys_path(Path.cwd())
     path = Path(name_or_path)
@@ -171,15 +171,15 @@ def load_module(name_or_path: str) -> ModuleType:
 def redirect_stdout_to_stderr() -> Generator[None]:
     """Redirect stdout to stderr, also for child processes: stdout is reserved for the command's own output."""
     sys.stdout.flush()
-    kept = os.dup(STDOUT)
+    saved = os.dup(STDOUT)
     os.dup2(STDERR, STDOUT)
     try:
         with redirect_stdout(sys.stderr):
             yield
     finally:
         sys.stdout.flush()
-        os.dup2(kept, STDOUT)
-        os.close(kept)
+        os.dup2(saved, STDOUT)
+        os.close(saved)
 
 
 def _load_by_name(name: str) -> ModuleType:
@@ -189,8 +189,8 @@ def _load_by_name(name: str) -> ModuleType:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise ConfigurationError(describe_load_error(name, error)) from error
         raise ConfigurationError(
-            f"there is no module {error.name!r} in {Path.cwd()} or where Python looks for modules: "
-            f"write the path of its file, or go to the folder that it is in"
+            f"there is no module {error.name!r} in {Path.cwd()} or on Python's module path: "
+            f"write the path of its file, or change to its folder"
         ) from error
     except (Exception, SystemExit) as error:
         raise ConfigurationError(describe_load_error(name, error)) from error
@@ -200,14 +200,14 @@ def _load_file(path: Path) -> ModuleType:
     if path.is_dir():
         raise _folder_error(str(path))
     if not path.exists():
-        raise ConfigurationError(f"there is no file {path} (looked for it from {Path.cwd()}): write where it is")
+        raise ConfigurationError(f"there is no file {path} (in {Path.cwd()}): check the path")
     if path.suffix != ".py":
-        raise ConfigurationError(f"{path} is not a file of Python, which ends in .py: write where that is")
+        raise ConfigurationError(f"{path} is not a Python file: name a file that ends in .py")
     path = path.resolve()
     _prepend_to_sys_path(path.parent)
     name = path.stem
     while name in sys.modules:
-        # The name is taken by another module, such as `json`. Code that imports that must not get this one.
+        # Another module has this name, such as `json`. Code that imports that module must not get this one.
         name += "_"
     spec = spec_from_file_location(name, path)
     assert spec is not None  # noqa: S101 - the path ends in .py
@@ -224,11 +224,11 @@ def _load_file(path: Path) -> ModuleType:
 @contextmanager
 def _replaced_argv(where: str) -> Generator[None]:
     """Hide the command's own arguments from the module, which may read those of its program."""
-    ours, sys.argv = sys.argv, [where]
+    original, sys.argv = sys.argv, [where]
     try:
         yield
     finally:
-        sys.argv = ours
+        sys.argv = original
 
 
 def _prepend_to_sys_path(folder: Path) -> None:
@@ -238,8 +238,8 @@ def _prepend_to_sys_path(folder: Path) -> None:
 
 
 def _folder_error(where: str) -> ConfigurationError:
-    none = "a folder, and there are no workflows (*.yaml) in it"
-    return ConfigurationError(f"{where} is {none}: write which file of it, such as {Path(where) / 'server.py'}")
+    example = Path(where) / "server.py"
+    return ConfigurationError(f"{where} is a folder without workflows (*.yaml): name a file in it, such as {example}")
 
 
 def _named(where: str, module: ModuleType, name: str) -> Tasks:
@@ -252,7 +252,8 @@ def _named(where: str, module: ModuleType, name: str) -> Tasks:
     if tasks is None:
         kind = "a server without tasks" if _is_server(found) else f"of type {type(found).__name__}"
         raise ConfigurationError(
-            f"{name!r} in {where} is {kind}, and not a Tasks or a server with tasks: {_suggest_targets(where, module)}"
+            f"{name!r} in {where} is {kind}, not a Tasks object or a server with tasks: "
+            f"{_suggest_targets(where, module)}"
         )
     return tasks
 
@@ -260,17 +261,17 @@ def _named(where: str, module: ModuleType, name: str) -> Tasks:
 def _find_only(where: str, module: ModuleType) -> Tasks:
     found = {id(tasks): tasks for tasks in _all_tasks(module).values()}
     if len(found) != 1:
-        wrong = "has the tasks of several servers" if found else "has no tasks"
-        raise ConfigurationError(f"{where} {wrong}: {_suggest_targets(where, module)}")
+        problem = "has the tasks of several servers" if found else "has no tasks"
+        raise ConfigurationError(f"{where} {problem}: {_suggest_targets(where, module)}")
     return next(iter(found.values()))
 
 
 def _suggest_targets(where: str, module: ModuleType) -> str:
-    """Suggest which target to write instead."""
+    """Suggest a target to write instead."""
     # A server and its tasks are the same object.
-    one_each = {id(tasks): name for name, tasks in _all_tasks(module).items()}
-    if one_each:
-        return f"write {' or '.join(f'{where}:{name}' for name in one_each.values())}"
+    names = {id(tasks): name for name, tasks in _all_tasks(module).items()}
+    if names:
+        return f"write {' or '.join(f'{where}:{name}' for name in names.values())}"
     server = next((name for name, value in vars(module).items() if _is_server(value)), "mcp")
     return f"attach tasks to a server at its top level, as in tasks = Tasks({server})"
 
@@ -293,7 +294,7 @@ def _is_server(value: object) -> bool:
 
 
 def _server_of(value: object) -> AnyServer | None:
-    """Return the server that the value is, or that it is built on, as those of FastMCP are."""
+    """Return the SDK's server that the value is, or is built on: servers of FastMCP are built on one."""
     if isinstance(value, MCPServer | Server):
         return cast("AnyServer", value)
     inner = vars(value).get("_mcp_server") if hasattr(value, "__dict__") else None
@@ -301,5 +302,5 @@ def _server_of(value: object) -> AnyServer | None:
 
 
 async def run_with_reload(tasks: Tasks, work: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine with tasks. Tasks of workflows are reloaded meanwhile when their file changes."""
+    """Run a coroutine with tasks. Tasks of workflows are reloaded when their file changes."""
     await (tasks.run_with_reload(work, echo_err) if isinstance(tasks, WorkflowTasks) else work)

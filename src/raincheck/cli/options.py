@@ -27,22 +27,24 @@ DEFAULT_CONNECT_TIMEOUT = 30.0
 """Seconds for a server to start and complete the handshake."""
 
 HeaderOption = Annotated[
-    list[str] | None, typer.Option("--header", metavar="HEADER", help="A header to send, 'Name: value'. Repeatable.")
+    list[str] | None,
+    typer.Option("--header", metavar="HEADER", help="An HTTP header to send, as 'Name: value'. Repeatable."),
 ]
 TimeoutOption = Annotated[
-    float | None, typer.Option(metavar="SECONDS", min=0, help="How long to wait. A task goes on after that.")
+    float | None, typer.Option(metavar="SECONDS", min=0, help="How long to wait. A task keeps running after that.")
 ]
 ConnectTimeoutOption = Annotated[
-    float, typer.Option("--connect-timeout", metavar="SECONDS", min=0.1, help="How long the server may take to greet.")
+    float,
+    typer.Option("--connect-timeout", metavar="SECONDS", min=0.1, help="How long to wait for the server to connect."),
 ]
 VerboseOption = Annotated[
-    bool, typer.Option("--verbose", help="Show what a server that is a command says on stderr, as it says it.")
+    bool, typer.Option("--verbose", help="Show the stderr of a server that is a command, as it is written.")
 ]
 ServerOption = Annotated[
     str | None,
-    typer.Option("--server", metavar="URL", help="The server's URL again, where it has a password or a token in it."),
+    typer.Option("--server", metavar="URL", help="The server's full URL, if it contains a password or a token."),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,10 +65,10 @@ class ConnectionOptions:
 def run_call(work: Coroutine[Any, Any, ExitCode], *, as_json: bool) -> NoReturn:
     """Run a call's coroutine, and exit with the code that it returns."""
     try:
-        ending = run_with_signals(work)
+        exit_code = run_with_signals(work)
     except RaincheckError as error:
         fail(str(error), as_json=as_json)
-    raise typer.Exit(ending)
+    raise typer.Exit(exit_code)
 
 
 def parse_headers(lines: list[str]) -> dict[str, str]:
@@ -78,7 +80,7 @@ def parse_headers(lines: list[str]) -> dict[str, str]:
     pairs = [line.partition(":") for line in lines]
     if not all(name.strip() and colon for name, colon, _ in pairs):
         # The error does not repeat the header, which may be a secret.
-        raise ValueError("a header is said as 'Name: value', and one has no name or no colon")
+        raise ValueError("a header has no name or no colon: write it as 'Name: value'")
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
@@ -89,7 +91,7 @@ CallsOption = Annotated[
     typer.Option(
         "--calls",
         metavar="PATH",
-        help=f"The file with the calls under way. Else {CALLS_VARIABLE}, else one in your state folder.",
+        help=f"The file of saved calls. Else {CALLS_VARIABLE}, else a file in your state folder.",
     ),
 ]
 
@@ -100,26 +102,28 @@ def calls_path(path: Path | None) -> Path:
     Raises:
         UsageError: the folder does not exist, or can't be created.
     """
-    found = path or (Path(os.environ[CALLS_VARIABLE]) if os.environ.get(CALLS_VARIABLE) else None)
-    if found is not None:
-        found = found.expanduser().absolute()
-        if not found.parent.is_dir():
-            raise UsageError(f"there is no folder {found.parent} for the file of calls {found.name}: create it first")
-        return found
+    path = path or (Path(os.environ[CALLS_VARIABLE]) if os.environ.get(CALLS_VARIABLE) else None)
+    if path is not None:
+        path = path.expanduser().absolute()
+        if not path.parent.is_dir():
+            raise UsageError(
+                f"there is no folder {path.parent} for the file of saved calls {path.name}: create it first"
+            )
+        return path
     folder = user_state_path("raincheck", appauthor=False)
     try:
-        # Readable for this user alone: server addresses may be confidential.
+        # Readable only for this user: server addresses may be confidential.
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(
-            f"the folder {folder} for the file of calls can't be created ({error.strerror}): "
-            f"name one by {CALLS_VARIABLE}"
+            f"can't create the folder {folder} for the file of saved calls ({error.strerror}): "
+            f"name another file with {CALLS_VARIABLE}"
         ) from error
     return folder / "calls.book"
 
 
 EXIT_FAILED = 1
-"""The exit code of a command that found a problem, or left something undone."""
+"""The exit code of a command that found a problem, or did not process every task."""
 
 ACTOR = "operator"
 """The actor of the operator's changes in a task's history."""
@@ -129,13 +133,13 @@ StoreOption = Annotated[
     typer.Option(
         "--store",
         metavar="URL",
-        help=f"The store, a URL or a path. Else {STORE_VARIABLE}, else the one in your state folder.",
+        help=f"The store, as a URL or a path. Else {STORE_VARIABLE}, else the store in your state folder.",
     ),
 ]
 
 
 def run_on_store(ctx: typer.Context, work: Callable[[Clock], Awaitable[bool]]) -> NoReturn:
-    """Run a command's coroutine. Exits with 0, or with 1 if it returns that something was not done.
+    """Run a command's coroutine. Exits with 0, or with 1 if it returns False: a task was not processed.
 
     If the work can't be done at all, it exits with 2 and an error message. The coroutine receives the clock of the
     store that it opens. A test passes another clock as the object of the command's context.
@@ -148,9 +152,9 @@ def run_on_store(ctx: typer.Context, work: Callable[[Clock], Awaitable[bool]]) -
     try:
         is_done = run_with_signals(main())
     except RaincheckError as error:
-        # An error of a named task does not mean that the command could not run.
-        ending = EXIT_FAILED if isinstance(error, TaskError) else COULD_NOT_RUN
-        fail(str(error), as_json=bool(ctx.params.get("as_json")), exit_code=ending)
+        # The command did run if the error is about one of the named tasks.
+        exit_code = EXIT_FAILED if isinstance(error, TaskError) else COULD_NOT_RUN
+        fail(str(error), as_json=bool(ctx.params.get("as_json")), exit_code=exit_code)
     raise typer.Exit(0 if is_done else EXIT_FAILED)
 
 
@@ -177,7 +181,7 @@ def find_store_file(url: str | None) -> Path | None:
     address = resolve_address(url)
     if isinstance(address, MemoryAddress):
         raise ConfigurationError(
-            "what is kept in memory: can be seen by the process alone that keeps it: name a store in a file"
+            "a store in memory is visible only to the process that created it: name a store in a file"
         )
     return _require_file(address.path) if isinstance(address, SqliteAddress) else None
 
@@ -185,6 +189,7 @@ def find_store_file(url: str | None) -> Path | None:
 def _require_file(path: Path) -> Path:
     if not store_file_exists(path):
         raise ConfigurationError(
-            f"there is no file {path.absolute()}: name the store that your server uses, by --store or {STORE_VARIABLE}"
+            f"there is no file {path.absolute()}: name the store that your server uses, with --store or "
+            f"{STORE_VARIABLE}"
         )
     return path

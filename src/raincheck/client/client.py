@@ -45,10 +45,10 @@ class TaskClient:
             handle = await client.call("build_report", {"year": 2026})        # does not
 
     `server` is anything that the SDK's `Client` accepts (a URL, `StdioServerParameters`, a transport, a server), or a
-    function that returns a new one for each connection. `options` are the SDK's, such as `elicitation_callback=`. The
-    client connects on entry, or fails at once. If the connection breaks later, the client reconnects for up to
-    `reconnect_timeout` seconds. With `saved_calls`, each task is saved before the client waits for it. `name` is the
-    server's name there; the default is its address.
+    function that returns a new such object for each connection. `options` are the SDK's, such as
+    `elicitation_callback=`. The client connects on entry, or fails at once. If the connection breaks later, the client
+    reconnects for up to `reconnect_timeout` seconds. With `saved_calls`, each task is saved before the client waits for
+    it. `name` is the server's name in the saved calls; the default is its address.
     """
 
     def __init__(
@@ -61,17 +61,17 @@ class TaskClient:
         clock: Clock | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
-        known = name or default_server_name(server)
-        if known is None and saved_calls is not None:
-            raise ConfigurationError("this server has no address to find its tasks by: give it a name, with name=…")
-        self.name = known or "the server"
+        resolved_name = name or default_server_name(server)
+        if resolved_name is None and saved_calls is not None:
+            raise ConfigurationError("this server has no address under which its calls could be saved: pass name=…")
+        self.name = resolved_name or "the server"
         self.saved_calls = saved_calls
         self._server = server
         self._is_used = False
         self._options = options
         self._clock = clock or SystemClock()
         self._tracker = TaskTracker(self._clock)
-        connection = ServerConnection(self.name, self._make, reconnect_timeout, self._clock)
+        connection = ServerConnection(self.name, self._make_client, reconnect_timeout, self._clock)
         self._link = ServerLink(connection, self._tracker, lambda method: has_callback(options, method), self._clock)
 
     async def __aenter__(self) -> Self:
@@ -84,7 +84,7 @@ class TaskClient:
         await self._link.close()
 
     async def connected(self) -> Client:
-        """Return the SDK's client, for everything else. After a reconnect it is a different object."""
+        """Return the SDK's client, for all other requests. After a reconnect it is a different object."""
         return await self._link.connection.client()
 
     async def call_tool(
@@ -102,14 +102,14 @@ class TaskClient:
     ) -> Handle:
         """Call a tool, and return as soon as the server has started the work or finished it.
 
-        With a `key`, the server starts the call once however often it is sent, so the client sends a call again that
-        got no response. This requires a server that declares that it takes keys from this caller: one that runs
+        With a `key`, the server starts the call once however often it is sent, so the client sends the call again if it
+        gets no response. This requires a server that declares that it accepts keys from this caller: one that runs
         raincheck and can identify the caller. Other servers receive the key too, but the call is sent only once.
 
         Raises:
-            CallLost: the connection broke during the call, and there is no key that the server takes.
+            CallLost: the connection broke during the call, and there is no key that the server accepts.
             ServerUnreachable: there is no connection.
-            RequestRefused: the server, or a proxy before it, refuses the request.
+            RequestRefused: the server, or a proxy in front of it, refuses the request.
             MCPError: the server responds with an error.
             InvalidResponse: the response does not conform to the protocol.
         """
@@ -129,54 +129,55 @@ class TaskClient:
         return Handle(self._link, tracked=self._tracker.track(task_ref), saved_calls=self.saved_calls)
 
     async def open_calls(self) -> list[Handle]:
-        """Return handles of this server's saved tasks: those whose results have not been fetched yet.
+        """Return handles of this server's saved tasks, whose results have not been fetched yet.
 
         Raises:
             ConfigurationError: the client has no saved calls.
         """
         if self.saved_calls is None:
             raise ConfigurationError("this client saves no calls: pass saved_calls=SavedCalls(path)")
-        return [self.resume(slip) for slip in await self.saved_calls.list_refs(self.name)]
+        return [self.resume(task_ref) for task_ref in await self.saved_calls.list_refs(self.name)]
 
     async def _start_once(self, client: Client, call: CallRequest) -> Handle:
         if not await self._link.supports_keys(client, call.tool):
-            # After a reconnect the server may be another one, which would start the call a second time.
-            raise CallLost(self.name, call.tool, "the server takes no keys any more", has_key=True)
+            # After a reconnect the server may be a different one, which would start the call a second time.
+            raise CallLost(self.name, call.tool, "the server no longer accepts keys", has_key=True)
         return await self._start(client, call)
 
     async def _start(self, client: Client, call: CallRequest) -> Handle:
-        begun = await self._link.start(client, call)
-        if begun.result is not None:
-            return Handle(self._link, result=begun.result)
-        slip = TaskRef(
+        outcome = await self._link.start(client, call)
+        if outcome.result is not None:
+            return Handle(self._link, result=outcome.result)
+        task_ref = TaskRef(
             server=self.name,
-            task_id=begun.task_id,
+            task_id=outcome.task_id,
             tool=call.tool,
-            tier=begun.protocol,
-            tools=dict(begun.tools),
+            tier=outcome.protocol,
+            tools=dict(outcome.tools),
             taken_at=self._clock.now().isoformat(timespec="seconds"),
         )
         if self.saved_calls is not None:
-            await self._save(self.saved_calls, slip)
-        return Handle(self._link, tracked=self._tracker.track(slip, begun.progress_token), saved_calls=self.saved_calls)
+            await self._save(self.saved_calls, task_ref)
+        tracked = self._tracker.track(task_ref, outcome.progress_token)
+        return Handle(self._link, tracked=tracked, saved_calls=self.saved_calls)
 
-    async def _save(self, book: SavedCalls, slip: TaskRef) -> None:
+    async def _save(self, saved_calls: SavedCalls, task_ref: TaskRef) -> None:
         try:
-            await book.add(slip)
+            await saved_calls.add(task_ref)
         except ConfigurationError as error:
-            error.add_note(f"Its task has begun all the same. Take it up with TaskRef.load({slip.dump()!r})")
+            error.add_note(f"The task was started all the same: resume it with TaskRef.load({task_ref.dump()!r})")
             raise
 
-    def _make(self) -> Client:
+    def _make_client(self) -> Client:
         make = connection_factory(self._server)
         if make is None and self._is_used and not isinstance(self._server, _RECONNECTABLE):
             raise ConfigurationError(
-                "the connection broke, and a transport is good for one: give a function that makes it"
+                "the connection broke, and a transport can't be used twice: pass a function that returns a new one"
             )
         self._is_used = True
         options = self._options.copy()
         options["extensions"] = [*(options.get("extensions") or ()), TasksExtension(self._tracker.notify)]
-        options["message_handler"] = self._take_message
+        options["message_handler"] = self._handle_message
         wrap_callbacks(options, self._tracker)
         server = cast("ServerTarget", self._server) if make is None else make()
         if isinstance(server, str):
@@ -187,11 +188,11 @@ class TaskClient:
             server = http_transport(server)
         return Client(server, **options)
 
-    async def _take_message(self, message: IncomingMessage) -> None:
+    async def _handle_message(self, message: IncomingMessage) -> None:
         self._tracker.handle_message(message)
-        theirs = self._options.get("message_handler")
-        if theirs is not None:
-            await theirs(message)
+        handler = self._options.get("message_handler")
+        if handler is not None:
+            await handler(message)
 
 
 _RECONNECTABLE = (str, StdioServerParameters, Server, MCPServer)

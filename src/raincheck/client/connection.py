@@ -46,7 +46,7 @@ class ConnectionTask:
         self._clock = clock
         self._connected: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._closing = asyncio.Event()
-        self._job = asyncio.create_task(self._run(client))
+        self._running = asyncio.create_task(self._run(client))
 
     async def client(self) -> Client:
         """Return the client once it is connected. Raises the error that prevents this."""
@@ -57,13 +57,13 @@ class ConnectionTask:
         self.is_closed = True
         self._closing.set()
         if not self._connected.done():
-            self._job.cancel()
+            self._running.cancel()
         try:
             async with timeout_after(self._clock, CLOSE_TIMEOUT):
-                await asyncio.wait([self._job])
+                await asyncio.wait([self._running])
         except TimeoutError:
-            self._job.cancel()
-            await asyncio.wait([self._job])
+            self._running.cancel()
+            await asyncio.wait([self._running])
 
     async def _run(self, client: Client) -> None:
         try:
@@ -72,15 +72,15 @@ class ConnectionTask:
                     self._connected.set_result(client)
                     await self._closing.wait()
         except Exception as error:  # noqa: BLE001 - any error goes to the caller that waits for the connection
-            logger.debug("a connection broke: %r", error)
-            self._tell(error)
+            logger.debug("connection broke: %r", error)
+            self._fail(error)
         except BaseException:
-            self._tell(ConnectionAbortedError("it was given up"))
+            self._fail(ConnectionAbortedError("the connection attempt was cancelled"))
             raise
         finally:
             self.is_closed = True
 
-    def _tell(self, error: Exception) -> None:
+    def _fail(self, error: Exception) -> None:
         if not self._connected.done():
             self._connected.set_exception(error)
             # Mark the error as retrieved, since there may be no caller left that waits for it.
@@ -98,10 +98,10 @@ def root_cause(error: BaseException) -> BaseException:
 def describe_cause(error: BaseException) -> str:
     """Describe an error for a user who can't connect."""
     if isinstance(error, FileNotFoundError):
-        return "there is no such program"
+        return "the program was not found"
     if "header value" in str(error).lower():
         # The error's own text contains the value, which may be a secret.
-        return "a header has something in it that can't be sent, such as the end of a line"
+        return "a header contains a character that can't be sent, such as a line break"
     return str(error) or type(error).__name__
 
 
@@ -119,9 +119,9 @@ class NoResponse(Exception):
 class ServerConnection:
     """Connects on first use, and reconnects after the connection breaks."""
 
-    def __init__(self, server: str, make: Callable[[], Client], reconnect_timeout: float, clock: Clock) -> None:
+    def __init__(self, server: str, make_client: Callable[[], Client], reconnect_timeout: float, clock: Clock) -> None:
         self._server = server
-        self._make = make
+        self._make_client = make_client
         self._reconnect_timeout = reconnect_timeout
         self._clock = clock
         self._current: ConnectionTask | None = None
@@ -144,9 +144,9 @@ class ServerConnection:
     async def close(self) -> None:
         """Close the connection. Requests in flight fail."""
         self._is_open = False
-        line, self._current = self._current, None
-        if line is not None:
-            await line.close()
+        connection, self._current = self._current, None
+        if connection is not None:
+            await connection.close()
 
     async def client(self) -> Client:
         """Return the SDK's client, connected."""
@@ -160,24 +160,24 @@ class ServerConnection:
             RequestRefused: the server refuses the request, and would do so again.
             MCPError: the server responds with an error.
         """
-        began, tries = self._clock.monotonic(), 0
+        started_at, attempts = self._clock.monotonic(), 0
         while True:
             try:
-                return await self._request_once_or_lose(send, response_timeout)
+                return await self._request_or_lose(send, response_timeout)
             except (NoResponse, ServerUnreachable) as error:
-                tries += 1
-                least = _retry_wait(error)
-                if response_timeout is None and tries == 1:
-                    # The first attempt may have waited long, and for good reasons.
-                    began = self._clock.monotonic()
-                if self._clock.monotonic() + least - began >= self._reconnect_timeout:
+                attempts += 1
+                min_wait = _retry_wait(error)
+                if response_timeout is None and attempts == 1:
+                    # The first attempt has no response timeout, so it may rightly have taken long.
+                    started_at = self._clock.monotonic()
+                if self._clock.monotonic() + min_wait - started_at >= self._reconnect_timeout:
                     if isinstance(error, ServerUnreachable):
                         raise
                     raise ServerUnreachable(self._server, str(error)) from error
-                logger.info("will ask %s again, since it did not answer: %s", self._server, error)
-            await self._clock.sleep(max(backoff_seconds(tries), least))
+                logger.info("retrying a request to %s, which got no response: %s", self._server, error)
+            await self._clock.sleep(max(backoff_seconds(attempts), min_wait))
 
-    async def _request_once_or_lose(self, send: Send[T], response_timeout: float | None) -> T:
+    async def _request_or_lose(self, send: Send[T], response_timeout: float | None) -> T:
         try:
             return await self.request_once(send, response_timeout=response_timeout)
         except MCPError as error:
@@ -193,31 +193,31 @@ class ServerConnection:
             ServerUnreachable: the server can't be reached.
             RequestRefused: the server refuses the request.
         """
-        line = await self._ensure_connected()
-        client = await line.client()
-        bound: asyncio.Timeout | None = None
-        noted = HttpResponseInfo()
+        connection = await self._ensure_connected()
+        client = await connection.client()
+        timeout: asyncio.Timeout | None = None
+        info = HttpResponseInfo()
         try:
-            async with timeout_after(self._clock, response_timeout) as bound:
-                with record_response(noted):
+            async with timeout_after(self._clock, response_timeout) as timeout:
+                with record_response(info):
                     return await send(client)
         except TimeoutError as error:
-            if bound is None or not bound.expired():
-                # Another timeout, such as that of a callback that gave up on its user.
+            if timeout is None or not timeout.expired():
+                # A different timeout, such as that of a callback that waited for its user.
                 raise
-            raise NoResponse(f"there is no answer within {response_timeout:g} s") from error
+            raise NoResponse(f"no response within {response_timeout:g} s") from error
         except MCPError as error:
-            refused = http_refusal(self._server, error, noted)
-            if refused is not None:
-                raise refused from error
+            refusal = http_refusal(self._server, error, info)
+            if refusal is not None:
+                raise refusal from error
             loss = classify_loss(error)
             if loss is None:
                 raise
-            line.is_closed = line.is_closed or loss is LossKind.CONNECTION
-            raise NoResponse(describe_loss(error, noted)) from error
+            connection.is_closed = connection.is_closed or loss is LossKind.CONNECTION
+            raise NoResponse(describe_loss(error, info)) from error
         except (RuntimeError, anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
             # Another request has found the connection broken, and closed it.
-            if not line.is_closed:
+            if not connection.is_closed:
                 raise
             raise NoResponse("the connection broke") from error
 
@@ -231,35 +231,35 @@ class ServerConnection:
         async with self._connecting:
             if not self._is_open:
                 raise ConfigurationError(f"the client of {self._server} is not open: use it inside `async with`")
-            line = self._current
-            if line is not None and line.is_closed:
+            connection = self._current
+            if connection is not None and connection.is_closed:
                 self._current = None
-                await line.close()
-                line = None
-            return await self._connect() if line is None else line
+                await connection.close()
+                connection = None
+            return await self._connect() if connection is None else connection
 
     async def _connect(self) -> ConnectionTask:
-        # Set it at once, so that a concurrent close also closes this connection.
-        self._current = line = ConnectionTask(self._make(), self._clock)
+        # Assign it at once, so that a concurrent close also closes this connection.
+        self._current = connection = ConnectionTask(self._make_client(), self._clock)
         try:
             async with timeout_after(self._clock, self._reconnect_timeout):
-                await line.client()
+                await connection.client()
         except BaseException as error:
-            if self._current is line:
+            if self._current is connection:
                 self._current = None
-            await line.close()
+            await connection.close()
             if not isinstance(error, Exception):
                 raise
-            raise self._connect_error(error, line.last_response) from error
-        return line
+            raise self._connect_error(error, connection.last_response) from error
+        return connection
 
-    def _connect_error(self, error: Exception, noted: HttpResponseInfo) -> ServerUnreachable:
+    def _connect_error(self, error: Exception, info: HttpResponseInfo) -> ServerUnreachable:
         if isinstance(error, TimeoutError):
-            return ServerUnreachable(self._server, f"it does not answer within {self._reconnect_timeout:g} s")
+            return ServerUnreachable(self._server, f"no response within {self._reconnect_timeout:g} s")
         cause = root_cause(error)
         if not isinstance(cause, MCPError):
             return ServerUnreachable(self._server, describe_cause(cause))
-        return http_refusal(self._server, cause, noted) or ServerUnreachable(self._server, describe_loss(cause, noted))
+        return http_refusal(self._server, cause, info) or ServerUnreachable(self._server, describe_loss(cause, info))
 
 
 def _retry_wait(error: NoResponse | ServerUnreachable) -> float:

@@ -1,19 +1,19 @@
-"""Errors between the client and a server, other than those that the server reports itself."""
+"""Errors between the client and a server, except errors that the server itself reports."""
 
 from collections.abc import Sequence
 
 from raincheck.client.updates import Question
 from raincheck.errors import RaincheckError, TaskError
 
-NO_SERVER = "there is no MCP server at this address, which usually ends in /mcp"
+NO_SERVER = "there is no MCP server at this address: check the URL, which usually ends in /mcp"
 
 REMEDIES = {
-    401: "it wants to know who calls, so connect with credentials that are good, such as a header `Authorization`",
-    403: "it does not let this caller in, so connect with other credentials",
+    401: "authentication is required, so connect with valid credentials, such as an `Authorization` header",
+    403: "this caller has no access, so connect with other credentials",
     404: NO_SERVER,
     405: NO_SERVER,
-    413: "that is too large, so send less: such as where a file is, in place of what is in it",
-    429: "it is asked too often, so ask less often",
+    413: "the request is too large, so send less, such as the location of a file instead of its content",
+    429: "it receives too many requests, so send fewer",
 }
 """Remedies by HTTP status."""
 
@@ -21,23 +21,23 @@ REMEDIES = {
 class ServerUnreachable(RaincheckError):
     """The server can't be reached, or does not respond. Its tasks may continue."""
 
-    def __init__(self, server: str, why: str) -> None:
-        super().__init__(f"{server} can't be reached: {why}")
+    def __init__(self, server: str, reason: str) -> None:
+        super().__init__(f"{server} can't be reached: {reason}")
         self.server = server
 
 
 class RequestRefused(ServerUnreachable):
-    """The server, or a proxy before it, refused a request with an HTTP status. The request had no effect."""
+    """The server, or a proxy in front of it, refused a request with an HTTP status. The request had no effect."""
 
     def __init__(self, server: str, status: int, retry_after: float | None = None) -> None:
-        later = "" if retry_after is None else f", and not within the next {retry_after:g} s"
-        to_do = REMEDIES.get(status, "it would be refused again, so see what the server, or a proxy before it, logs")
+        later = "" if retry_after is None else f"; retry after {retry_after:g} s"
+        remedy = REMEDIES.get(status, "a retry would be refused too, so see the log of the server or proxy")
         # The server was reached, so the base class's message does not apply.
-        RaincheckError.__init__(self, f"{server} refuses what it is asked (HTTP {status}): {to_do}{later}")
+        RaincheckError.__init__(self, f"{server} refused the request (HTTP {status}): {remedy}{later}")
         self.server = server
         self.status = status
         self.retry_after = retry_after
-        """Seconds after which to retry, if the server says so."""
+        """Seconds after which to retry, if the server sends them."""
 
 
 class CallLost(RaincheckError):
@@ -46,17 +46,17 @@ class CallLost(RaincheckError):
     A call with a `key` is sent again instead, if the server declares that it starts such a call once.
     """
 
-    def __init__(self, server: str, tool: str, why: str, *, has_key: bool) -> None:
-        # A server refuses keys from callers that it can't identify, so the advice says when a key helps.
+    def __init__(self, server: str, tool: str, reason: str, *, has_key: bool) -> None:
+        # A server refuses keys from callers that it can't identify, so the advice explains when a key helps.
         advice = (
-            "The key does not help: the server does not say that it takes one from you for this tool"
+            "The key does not help: the server does not declare that it accepts keys from you for this tool"
             if has_key
-            else "Where it must not run twice, call with a key in the first place, if the server takes one from you: "
-            "it needs raincheck for that, and has to know who you are"
+            else "If it must not run twice, pass a key with the first call. This requires a server that runs raincheck "
+            "and can identify you"
         )
         super().__init__(
-            f"the connection to {server} broke while {tool!r} was called ({why}): it may run, or not. Look before you "
-            f"call it again. {advice}"
+            f"the connection to {server} broke during a call of {tool!r} ({reason}), so it is unknown whether the call "
+            f"was started: check before you call again. {advice}"
         )
         self.server = server
         self.tool = tool
@@ -71,9 +71,9 @@ class TaskCancelled(TaskError):
     """The task was cancelled, by this caller or another actor, and has no result."""
 
     def __init__(self, task_id: str, message: str | None) -> None:
-        # Servers without a reason send just this word.
-        why = f": {message}" if message and message.lower() not in ("cancelled", "canceled") else ""
-        super().__init__(task_id, f"task {task_id!r} was cancelled{why}")
+        # A server that has no reason to report sends only this word.
+        reason = f": {message}" if message and message.lower() not in ("cancelled", "canceled") else ""
+        super().__init__(task_id, f"task {task_id!r} was cancelled{reason}")
 
 
 class InputRequired(TaskError):
@@ -83,7 +83,7 @@ class InputRequired(TaskError):
         asked = "; ".join(f"{question.key}: {question.message or question.method}" for question in questions)
         super().__init__(
             task_id,
-            f"task {task_id!r} asks ({asked}): answer with handle.answer({{key: …}}) and wait again, or give the "
-            f"client a callback, such as elicitation_callback",
+            f"task {task_id!r} waits for input ({asked}): answer with handle.answer({{key: …}}) and wait again, or "
+            f"pass the client a callback, such as elicitation_callback",
         )
         self.questions = tuple(questions)

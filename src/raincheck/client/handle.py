@@ -22,7 +22,7 @@ logger = text_logger(__name__)
 
 
 class Handle:
-    """A call that has been made. Await its `result`, or iterate over it to see its changes.
+    """A call that was sent. Await its `result`, or iterate over it to receive its changes.
 
     handle = await client.call("build_report", {"year": 2026})
     async for update in handle:
@@ -49,7 +49,7 @@ class Handle:
 
     @property
     def task_ref(self) -> TaskRef | None:
-        """The reference with which to find the task again; None if the call was answered at once."""
+        """The reference with which to resume the task; None if the call was answered at once."""
         return None if self._tracked is None else self._tracked.task_ref
 
     @property
@@ -66,10 +66,10 @@ class Handle:
         Raises:
             MCPError: the work failed, with this error.
             TaskCancelled: the task was cancelled.
-            TaskNotFound: the server does not know the task (any more), or not for this caller.
+            TaskNotFound: the server does not know the task (any more), or this caller may not see it.
             InputRequired: the task asks a question for which there is no callback.
-            ServerUnreachable: the server is unavailable for too long.
-            RequestRefused: the server, or a proxy before it, refuses a request, or the answer of a callback.
+            ServerUnreachable: the server was unavailable for longer than `reconnect_timeout`.
+            RequestRefused: the server, or a proxy in front of it, refuses a request, or the answer of a callback.
             InvalidResponse: the server's response does not conform to the protocol.
             TimeoutError: the timeout expired.
         """
@@ -85,7 +85,7 @@ class Handle:
         return self._follow()
 
     async def poll(self) -> Update | None:
-        """Return the task as it is now; None if the call was answered at once."""
+        """Return the task's current state; None if the call was answered at once."""
         if self._final is not None or self._tracked is None:
             return self._final
         return self._link.without_answered(self._tracked, await self._link.poll(self._tracked))
@@ -95,22 +95,22 @@ class Handle:
 
         Raises:
             MCPError: the server refuses an answer.
-            InvalidValue: likewise, by a server that says so in a text; or the task does not ask this now.
+            InvalidValue: a server that reports errors as text refuses an answer, or the task has no such open question.
         """
         if self._tracked is not None and answers:
             self._check_keys(answers, await self.poll())
             await self._link.answer(self._tracked, answers)
 
-    def _check_keys(self, answers: Mapping[str, object], now: Update | None) -> None:
-        """Check the keys here. Servers ignore unknown keys, so a misspelled key would pass for an answer."""
-        asked = [] if now is None else [question.key for question in now.questions]
+    def _check_keys(self, answers: Mapping[str, object], update: Update | None) -> None:
+        """Check the keys here. Servers ignore unknown keys, so a misspelled key would count as an answer."""
+        open_keys = [] if update is None else [question.key for question in update.questions]
         for key, answer in answers.items():
-            if key not in asked:
-                keys = f"it asks {', '.join(asked)}" if asked else "it asks nothing now, or that was answered"
-                raise InvalidValue(f"the task does not ask {key!r}: {keys}")
+            if key not in open_keys:
+                hint = f"its open questions are {', '.join(open_keys)}" if open_keys else "it has none now"
+                raise InvalidValue(f"{key!r} is not an open question of the task: {hint}")
             if not isinstance(answer, Mapping):
-                how = '{"action": "accept", "content": {…}}, or another action'
-                raise InvalidValue(f"the answer to {key!r} is {answer!r}: give {how}")
+                form = '{"action": "accept", "content": {…}}, or another action'
+                raise InvalidValue(f"the answer to {key!r} is {answer!r}: pass {form}")
 
     async def cancel(self) -> None:
         """Request that the work stops. A task that has ended does not change.
@@ -140,12 +140,12 @@ class Handle:
         assert self._final is not None  # noqa: S101 - iteration ends when the task has ended
         return self._final
 
-    async def _fetch(self, tracked: TrackedTask, ended: Update) -> CallToolResult:
+    async def _fetch(self, tracked: TrackedTask, final: Update) -> CallToolResult:
         try:
-            result = await self._link.fetch_result(tracked, ended)
+            result = await self._link.fetch_result(tracked, final)
         except MCPError:
-            # If the task has not failed, this is an error of the server itself: the result can still be fetched.
-            if ended.status is Status.FAILED:
+            # If the task has not failed, this error is the server's own, and the result can still be fetched.
+            if final.status is Status.FAILED:
                 await self._remove_saved_call(tracked)
             raise
         except TaskCancelled:
@@ -161,5 +161,5 @@ class Handle:
         try:
             await self._saved_calls.remove(tracked.task_ref)
         except ConfigurationError:
-            # Finding the task once too often is better than losing the result.
-            logger.exception("task %s has ended, and stays in the saved calls", tracked.task_id)
+            # A saved call too many is better than a lost result.
+            logger.exception("task %s has ended, but its saved call could not be removed", tracked.task_id)

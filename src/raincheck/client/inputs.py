@@ -1,9 +1,9 @@
 """Input requests of tasks, and the callbacks that answer them.
 
 A server of 2025-11-25 sends input requests over the connection. After a disconnect it sends them again on the next one,
-and the callback that is running must not notice. A task of 2026-07-28 shows its questions when it is polled. A key
-identifies a question for the whole life of its task, so concurrent waiters share one callback. It keeps running when
-one of them leaves.
+and the callback that is running must not notice. A task of 2026-07-28 reports its questions when it is polled. A key
+identifies a question for the whole life of its task, so concurrent waiters share one callback. It keeps
+running when one of them stops waiting.
 """
 
 import asyncio
@@ -26,21 +26,21 @@ from raincheck.errors import InvalidValue
 QuestionOccurrence = tuple[str, int]
 """The key of a question, and its number among equal questions that are asked at the same time."""
 
-CALLBACK_CANCELLED = "whoever was asked was cancelled, and has not answered"
-"""The error message for a callback that was cancelled by itself."""
+CALLBACK_CANCELLED = "the callback was cancelled before it answered"
+"""The error message for a callback that cancelled itself."""
 
 AnswerT = TypeVar("AnswerT")
 
 
 def question_key(method: str, params: Mapping[str, Any], input_key: str | None = None) -> str:
     """Return a key for a question: a digest of its content and, if the server sent one, of the server's own key."""
-    words = {name: value for name, value in params.items() if name != "_meta"}
-    parts = [method, words] if input_key is None else [method, words, input_key]
+    content = {name: value for name, value in params.items() if name != "_meta"}
+    parts = [method, content] if input_key is None else [method, content, input_key]
     return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 class PendingInputs2025:
-    """The open input requests of one task."""
+    """The open input requests of one task of 2025-11-25."""
 
     def __init__(self) -> None:
         self.awaiting_answer: dict[str, Question] = {}
@@ -68,39 +68,39 @@ class PendingInputs2025:
         returned each time the server asks again, because the server may have withdrawn the question while the answer
         was sent.
         """
-        taken = frozenset[QuestionOccurrence]() if has_input_key else self._requests.keys() - self._disconnected
-        place = next((key, number) for number in count() if (key, number) not in taken)
-        self._disconnected.discard(place)
-        job: asyncio.Task[AnswerT] = (
-            self._finished.get(key) or self._callbacks.get(place) or asyncio.create_task(callback())
+        in_use = frozenset[QuestionOccurrence]() if has_input_key else self._requests.keys() - self._disconnected
+        occurrence = next((key, number) for number in count() if (key, number) not in in_use)
+        self._disconnected.discard(occurrence)
+        running: asyncio.Task[AnswerT] = (
+            self._finished.get(key) or self._callbacks.get(occurrence) or asyncio.create_task(callback())
         )
         if has_input_key:
-            job.add_done_callback(partial(self._store_answer, key))
-        self._callbacks[place] = job
-        mark = self._requests[place] = object()
+            running.add_done_callback(partial(self._store_answer, key))
+        self._callbacks[occurrence] = running
+        mark = self._requests[occurrence] = object()
         try:
-            await asyncio.wait([job])
-            is_stopped = job.cancelled() and self._callbacks.get(place) is not job
-            if is_stopped or (place in self._disconnected and self._requests.get(place) is mark):
+            await asyncio.wait([running])
+            is_stopped = running.cancelled() and self._callbacks.get(occurrence) is not running
+            if is_stopped or (occurrence in self._disconnected and self._requests.get(occurrence) is mark):
                 # The answer could not be sent, so it is held for the next request, until the server withdraws this one.
                 await asyncio.Event().wait()
         finally:
-            # Unless another request has taken it over.
-            if self._requests.get(place) is mark:
-                del self._requests[place]
-                if not self._has_waiters or (job.done() and place not in self._disconnected):
-                    self._stop(place)
-                self._disconnected.discard(place)
-        if job.cancelled():
-            # The callback was cancelled by itself. Passed on, the cancellation would look like a disconnect, and go
+            # Another request may have taken over the callback.
+            if self._requests.get(occurrence) is mark:
+                del self._requests[occurrence]
+                if not self._has_waiters or (running.done() and occurrence not in self._disconnected):
+                    self._stop(occurrence)
+                self._disconnected.discard(occurrence)
+        if running.cancelled():
+            # The callback cancelled itself. If the cancellation were passed on, it would look like a disconnect, and go
             # unreported.
             raise MCPError(INTERNAL_ERROR, CALLBACK_CANCELLED)
-        return job.result()
+        return running.result()
 
-    def _store_answer(self, key: str, done: asyncio.Task[Any]) -> None:
+    def _store_answer(self, key: str, finished: asyncio.Task[Any]) -> None:
         # A callback that failed is called again.
-        if not done.cancelled() and done.exception() is None:
-            self._finished[key] = done
+        if not finished.cancelled() and finished.exception() is None:
+            self._finished[key] = finished
 
     @property
     def in_progress(self) -> frozenset[QuestionOccurrence]:
@@ -118,22 +118,25 @@ class PendingInputs2025:
         The server may ask the same in the next request before it has withdrawn this one. Requests in `before` were open
         earlier: they arrived in another way, and their answers still reach the server.
         """
-        self._disconnected |= {place for place, mark in self._requests.items() if mark not in before}
+        self._disconnected |= {occurrence for occurrence, mark in self._requests.items() if mark not in before}
 
     async def wait_for_answer(self, question: Question, *, has_input_key: bool = False) -> Mapping[str, Any]:
-        """Return what `answer` is given, before or after the question. `has_input_key` is as in `run_callback`."""
+        """Return the answer that is passed to `answer`, before or after the question.
+
+        `has_input_key` is as in `run_callback`.
+        """
         self._open_keys.add(question.key)
-        given = self._answer_to(question.key)
-        if not given.done():
+        future = self._answer_future(question.key)
+        if not future.done():
             self.awaiting_answer[question.key] = question
         try:
-            await asyncio.wait([given])
+            await asyncio.wait([future])
         finally:
             self.awaiting_answer.pop(question.key, None)
         if not has_input_key:
             self._answers.pop(question.key, None)
         self._open_keys.discard(question.key)
-        return given.result()
+        return future.result()
 
     def answer(self, key: str, answer: Mapping[str, Any]) -> None:
         """Answer a question by its key.
@@ -141,15 +144,17 @@ class PendingInputs2025:
         The answer is stored until the server asks again, since the server asks only while a caller waits.
 
         Raises:
-            InvalidValue: the task does not ask this now. Stored anyway, the answer would consent to the next question
-                with the same content.
+            InvalidValue: the task has no such open question. If the answer were stored anyway, it would consent to the
+                next question with the same content.
         """
         if key not in self._open_keys:
-            raise InvalidValue(f"the task asks nothing under the key {key!r} now: look at it again, and answer that")
+            raise InvalidValue(
+                f"the task has no open question {key!r}: poll it again, and answer a question that is open"
+            )
         self.awaiting_answer.pop(key, None)
-        given = self._answer_to(key)
-        if not given.done():
-            given.set_result(answer)
+        future = self._answer_future(key)
+        if not future.done():
+            future.set_result(answer)
 
     def resume(self) -> None:
         """Note that a caller waits for the task."""
@@ -163,24 +168,24 @@ class PendingInputs2025:
         self._has_waiters = False
         self.cancel_disconnected()
 
-    def cancel_disconnected(self, known: frozenset[QuestionOccurrence] | None = None) -> None:
+    def cancel_disconnected(self, in_progress_before: frozenset[QuestionOccurrence] | None = None) -> None:
         """Cancel callbacks that were disconnected: another client has answered their questions.
 
-        `known` is what was in progress before the task was polled. The poll says nothing about later questions.
+        `in_progress_before` are the callbacks that ran before the task was polled. The poll does not cover later ones.
         """
-        over = self._callbacks.keys() - (self._requests.keys() - self._disconnected)
-        for place in over if known is None else over & known:
-            self._stop(place)
+        stale = self._callbacks.keys() - (self._requests.keys() - self._disconnected)
+        for occurrence in stale if in_progress_before is None else stale & in_progress_before:
+            self._stop(occurrence)
         for key in self._open_keys - self.awaiting_answer.keys():
             self._open_keys.discard(key)
             self._answers.pop(key, None)
 
-    def _stop(self, place: QuestionOccurrence) -> None:
-        job = self._callbacks.pop(place, None)
-        if job is not None:
-            job.cancel()
+    def _stop(self, occurrence: QuestionOccurrence) -> None:
+        running = self._callbacks.pop(occurrence, None)
+        if running is not None:
+            running.cancel()
 
-    def _answer_to(self, key: str) -> "asyncio.Future[Mapping[str, Any]]":
+    def _answer_future(self, key: str) -> "asyncio.Future[Mapping[str, Any]]":
         return self._answers.setdefault(key, asyncio.get_running_loop().create_future())
 
 
@@ -194,11 +199,14 @@ A question that is still open after this was not answered, or its answer was los
 
 
 class PendingInputs2026:
-    """The questions of one task."""
+    """The questions of one task of 2026-07-28."""
 
     def __init__(self, clock: Clock) -> None:
         self.answers: dict[str, Answer] = {}
-        """The answers of callbacks, by the keys of the questions. An answer may be lost on its way."""
+        """The answers of callbacks, by the keys of the questions.
+
+        They are stored because an answer may be lost in transit.
+        """
         self._clock = clock
         self._in_flight: Counter[str] = Counter()
         """The number of answers in flight, by the keys of their questions."""
@@ -213,17 +221,17 @@ class PendingInputs2026:
 
     async def run_callback(self, key: str, callback: Callable[[], Coroutine[Any, Any, Answer]]) -> None:
         """Run a callback until there is an answer, or join the one that is running. Raises what the callback raises."""
-        job = self._callbacks.get(key)
-        if job is None:
-            job = self._callbacks[key] = asyncio.create_task(self._run(key, callback))
+        running = self._callbacks.get(key)
+        if running is None:
+            running = self._callbacks[key] = asyncio.create_task(self._run(key, callback))
             # This runs before any waiter resumes, and even if there is no waiter left.
-            job.add_done_callback(partial(self._store_answer, key))
-        await asyncio.wait([job])
-        job.result()
+            running.add_done_callback(partial(self._store_answer, key))
+        await asyncio.wait([running])
+        running.result()
 
     @contextmanager
     def sending(self, keys: Iterable[str]) -> Generator[None]:
-        """Mark the answers as in flight. If sending fails, they count as not given."""
+        """Mark the answers as in flight. If sending fails, they count as not sent."""
         keys = set(keys)
         self._in_flight.update(keys)
         try:
@@ -233,17 +241,17 @@ class PendingInputs2026:
             self._in_flight.subtract(keys)
 
     def is_answered(self, key: str) -> bool:
-        """Return whether the question was answered. A server may still show it until it has processed the answer."""
-        arrived = self._acknowledged_at.get(key)
-        is_new = arrived is not None and self._clock.monotonic() - arrived < ANSWER_GRACE_PERIOD
-        return is_new or self._in_flight[key] > 0
+        """Return whether the question was answered. A server may still report it until it has processed the answer."""
+        acknowledged_at = self._acknowledged_at.get(key)
+        is_recent = acknowledged_at is not None and self._clock.monotonic() - acknowledged_at < ANSWER_GRACE_PERIOD
+        return is_recent or self._in_flight[key] > 0
 
     def cancel(self, keys: Iterable[str]) -> None:
         """Cancel the callbacks of these questions."""
         for key in keys:
-            job = self._callbacks.pop(key, None)
-            if job is not None:
-                job.cancel()
+            running = self._callbacks.pop(key, None)
+            if running is not None:
+                running.cancel()
 
     async def _run(self, key: str, callback: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
         try:
@@ -251,12 +259,12 @@ class PendingInputs2026:
         except asyncio.CancelledError as error:
             if self._callbacks.get(key) is not asyncio.current_task():
                 raise
-            # The callback was cancelled by itself. If the cancellation were passed on, the question would be asked
+            # The callback cancelled itself. If the cancellation were passed on, the question would be asked
             # again and again.
             raise MCPError(INTERNAL_ERROR, CALLBACK_CANCELLED) from error
 
-    def _store_answer(self, key: str, job: asyncio.Task[Answer]) -> None:
-        if self._callbacks.get(key) is job:
+    def _store_answer(self, key: str, running: asyncio.Task[Answer]) -> None:
+        if self._callbacks.get(key) is running:
             del self._callbacks[key]
-        if not job.cancelled() and job.exception() is None:
-            self.answers[key] = job.result()
+        if not running.cancelled() and running.exception() is None:
+            self.answers[key] = running.result()

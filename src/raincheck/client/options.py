@@ -42,7 +42,7 @@ from raincheck.client.updates import Question, TaskProgress
 from raincheck.wire.results import INPUT_META_KEY
 
 ServerTarget: TypeAlias = str | StdioServerParameters | Transport | Server[Any] | MCPServer
-"""Where a server is."""
+"""What the SDK's client can connect to."""
 
 
 class ClientOptions(TypedDict, total=False):
@@ -69,17 +69,20 @@ class CallOptions(TypedDict, total=False):
     """Options of a call."""
 
     key: str | None
-    """The idempotency key: the server starts calls with the same key once."""
+    """The idempotency key: the server starts all calls with the same key only once."""
     ttl: float | None
     """Seconds for which to keep the task. Servers of 2026-07-28 decide this themselves."""
     meta: Mapping[str, Any] | None
     """Additional entries for the request's `_meta`."""
     progress_callback: Callable[[TaskProgress, str | None], Awaitable[None]] | None
-    """Receives the progress of a call that becomes no task, while it runs."""
+    """Receives the progress of a call that does not become a task, while it runs."""
 
 
 def connection_factory(server: ServerTarget | Callable[[], ServerTarget]) -> Callable[[], ServerTarget] | None:
-    """Return the function that makes a server target, if it is one. A transport is callable too, but makes none."""
+    """Return the function that makes a server target; None for a target.
+
+    A transport is callable, but makes no target.
+    """
     is_function = callable(server) and not hasattr(server, "__aenter__")
     return cast("Callable[[], ServerTarget]", server) if is_function else None
 
@@ -115,16 +118,16 @@ _RESULT_TYPES: dict[str, type[BaseModel]] = {
 }
 
 
-async def answer_later(context: ClientRequestContext, params: object = None) -> Any:  # noqa: ANN401 - stands in for several
+async def answer_later(context: ClientRequestContext, params: object = None) -> Any:  # noqa: ANN401 - stands in for several callbacks
     """A callback that accepts questions, to be answered with `Handle.answer`.
 
         TaskClient(server, elicitation_callback=answer_later)
 
-    A server sends questions only to clients that declare that they answer them. A question from a call that is no task
-    is refused, because such a call has no handle.
+    A server sends questions only to clients that declare that they answer them. A question from a call that is not a
+    task is refused, because such a call has no handle.
     """
     del context, params
-    return ErrorData(code=INVALID_REQUEST, message="only tasks may ask here, and this call is none")
+    return ErrorData(code=INVALID_REQUEST, message="only tasks may ask questions here, and this call is not a task")
 
 
 def has_callback(options: ClientOptions, method: str) -> bool:
@@ -134,26 +137,28 @@ def has_callback(options: ClientOptions, method: str) -> bool:
 
 def wrap_callbacks(options: ClientOptions, tracker: TaskTracker) -> None:
     """Wrap the callbacks so that each question reaches them once, even if a task asks again on another connection."""
-    everything = cast("dict[str, Any]", options)
+    by_name = cast("dict[str, Any]", options)
     for method, option in CALLBACK_OPTIONS.items():
-        if everything.get(option) is not None:
-            everything[option] = _ask_once(tracker, method, everything[option])
+        if by_name.get(option) is not None:
+            by_name[option] = _ask_once(tracker, method, by_name[option])
 
 
 def _ask_once(tracker: TaskTracker, method: str, callback: Callback) -> Callback:
     async def ask(context: ClientRequestContext, *params: BaseModel) -> object:
-        held = tracker.find_related(cast("Mapping[str, Any] | None", context.meta))
-        if held is None:
+        tracked = tracker.find_related(cast("Mapping[str, Any] | None", context.meta))
+        if tracked is None:
             return await callback(context, *params)
-        words = params[0].model_dump(by_alias=True, mode="json", exclude_none=True) if params else {}
+        content = params[0].model_dump(by_alias=True, mode="json", exclude_none=True) if params else {}
         input_key = (context.meta or {}).get(INPUT_META_KEY)
-        is_named = isinstance(input_key, str)
-        key = question_key(method, words, input_key if is_named else None)
+        has_input_key = isinstance(input_key, str)
+        key = question_key(method, content, input_key if has_input_key else None)
         if callback is not answer_later:
-            return await held.inputs_2025.run_callback(key, lambda: callback(context, *params), has_input_key=is_named)
-        held.notify()
-        question = Question(key, {"method": method, "params": words})
-        return _read_answer(method, await held.inputs_2025.wait_for_answer(question, has_input_key=is_named))
+            return await tracked.inputs_2025.run_callback(
+                key, lambda: callback(context, *params), has_input_key=has_input_key
+            )
+        tracked.notify()
+        question = Question(key, {"method": method, "params": content})
+        return _read_answer(method, await tracked.inputs_2025.wait_for_answer(question, has_input_key=has_input_key))
 
     return ask
 
@@ -162,4 +167,4 @@ def _read_answer(method: str, answer: Mapping[str, Any]) -> object:
     try:
         return _RESULT_TYPES[method].model_validate(answer, by_name=False)
     except ValidationError as error:
-        return ErrorData(code=INVALID_PARAMS, message=f"that is no answer: {error.errors()[0]['msg']}")
+        return ErrorData(code=INVALID_PARAMS, message=f"invalid answer: {error.errors()[0]['msg']}")

@@ -1,4 +1,4 @@
-"""Saved calls: a file of task references, so that a caller finds its tasks again after a crash or on another day."""
+"""Saved calls: a file of task references, so that a caller can resume its tasks after a crash or on another day."""
 
 import asyncio
 import json
@@ -16,16 +16,15 @@ from raincheck.stores.sql import load_queries
 from raincheck.tracebacks import text_logger
 
 ProtocolName = Literal["2026-07-28", "2025-11-25", "plain"]
-"""How to communicate about a task: with the methods of a protocol version, or with the fallback tools."""
+"""The way to follow a task: the methods of a protocol version, or the fallback tools."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRef:
     """A reference to a task of a server.
 
-    It contains no password and no token: its holder must still be authorized by the server. A server that does not
-    authenticate callers knows them only by the ids that they hold, so protect the reference as you would protect the
-    id.
+    It contains no password and no token: the server must still authorize the caller that uses it. A server without
+    authentication grants access to any caller that has the task's id, so protect the reference like the id.
     """
 
     server: str
@@ -44,23 +43,23 @@ class TaskRef:
 
     @classmethod
     def load(cls, text: str) -> Self:
-        """Return the reference that `dump` wrote.
+        """Parse a reference that `dump` wrote.
 
         Raises:
             InvalidValue: the text is not a reference.
         """
         try:
-            slip = cls(**json.loads(text))
+            task_ref = cls(**json.loads(text))
         except (TypeError, ValueError) as error:
             raise InvalidValue(f"{text[:80]!r} is not a task reference: {error}") from error
-        tools: Any = slip.tools
-        values = [slip.server, slip.task_id, slip.tool, slip.taken_at]
+        tools: Any = task_ref.tools
+        values = [task_ref.server, task_ref.task_id, task_ref.tool, task_ref.taken_at]
         if isinstance(tools, dict):
-            values += [*slip.tools, *slip.tools.values()]
+            values += [*task_ref.tools, *task_ref.tools.values()]
         is_text = all(isinstance(value, str) for value in values)  # pyright: ignore[reportUnnecessaryIsInstance] - from JSON
-        if slip.tier not in get_args(ProtocolName) or not isinstance(tools, dict) or not is_text:
+        if task_ref.tier not in get_args(ProtocolName) or not isinstance(tools, dict) or not is_text:
             raise InvalidValue(f"{text[:80]!r} is not a task reference that this version can read")
-        return slip
+        return task_ref
 
 
 logger = text_logger(__name__)
@@ -68,6 +67,7 @@ logger = text_logger(__name__)
 T = TypeVar("T")
 
 LOCK_TIMEOUT = 10.0
+"""Seconds to wait for another process that writes to the file."""
 
 _MARK = 0x736C6970
 """The application id in the file's header: `slip` in ASCII, as `write_mark` writes it."""
@@ -78,8 +78,8 @@ _QUERIES = load_queries(files("raincheck.client") / "saved_calls.sql")
 class SavedCalls:
     """Stores task references until their results have been fetched. Several processes may share one file.
 
-    `TaskClient(server, saved_calls=SavedCalls("calls.book"))` writes to it automatically. Only its owner can read the
-    file.
+    `TaskClient(server, saved_calls=SavedCalls("calls.book"))` writes to it automatically. Only the
+    file's owner can read it.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -88,52 +88,54 @@ class SavedCalls:
     async def add(self, task_ref: TaskRef) -> None:
         """Save a reference. It is on disk when this returns."""
         row = {"task_id": task_ref.task_id, "server": task_ref.server, "slip": task_ref.dump()}
-        await self._do(lambda book: book.execute(_QUERIES["put"], row))
+        await self._do(lambda connection: connection.execute(_QUERIES["put"], row))
 
     async def remove(self, task_ref: TaskRef) -> None:
         """Remove a reference."""
         row = {"task_id": task_ref.task_id, "server": task_ref.server}
-        await self._do(lambda book: book.execute(_QUERIES["remove"], row))
+        await self._do(lambda connection: connection.execute(_QUERIES["remove"], row))
 
     async def list_refs(self, server: str | None = None) -> list[TaskRef]:
         """Return the saved references of one server or of all, oldest first."""
         if not await asyncio.to_thread(self.path.exists):
             return []
-        rows = await self._do(lambda book: book.execute(_QUERIES["list_slips"], {"server": server}).fetchall())
-        return [slip for (text,) in rows if (slip := _read(text)) is not None]
+        rows = await self._do(
+            lambda connection: connection.execute(_QUERIES["list_slips"], {"server": server}).fetchall()
+        )
+        return [task_ref for (text,) in rows if (task_ref := _read(text)) is not None]
 
     async def find(self, task_id: str) -> TaskRef | None:
         """Return the reference of a task."""
-        return next((slip for slip in await self.list_refs() if slip.task_id == task_id), None)
+        return next((ref for ref in await self.list_refs() if ref.task_id == task_id), None)
 
     async def _do(self, do: Callable[[sqlite3.Connection], T]) -> T:
-        # Connect in a thread, and for each operation: operations are rare, and the file must not stay open meanwhile.
+        # Connect in a thread, and for each operation: operations are rare, and the file must not stay open in between.
         return await asyncio.to_thread(self._in_transaction, do)
 
     def _in_transaction(self, do: Callable[[sqlite3.Connection], T]) -> T:
         try:
             self.path.touch(mode=0o600)
-            with closing(sqlite3.connect(self.path, timeout=LOCK_TIMEOUT)) as book, book:
-                self._open(book)
+            with closing(sqlite3.connect(self.path, timeout=LOCK_TIMEOUT)) as connection, connection:
+                self._open(connection)
                 if self.path.stat().st_mode & 0o077:
-                    # A task's id may be all that it takes to access the task.
+                    # A task's id may be all that is required to access the task.
                     self.path.chmod(0o600)
-                return do(book)
+                return do(connection)
         except (OSError, sqlite3.Error) as error:
-            raise ConfigurationError(f"the file of saved calls {self.path} can't be used: {error}") from error
+            raise ConfigurationError(f"can't use the file of saved calls {self.path}: {error}") from error
 
-    def _open(self, book: sqlite3.Connection) -> None:
-        (mark,) = book.execute(_QUERIES["read_mark"]).fetchone()
+    def _open(self, connection: sqlite3.Connection) -> None:
+        (mark,) = connection.execute(_QUERIES["read_mark"]).fetchone()
         if mark == _MARK:
             return
-        book.execute(_QUERIES["begin"])
-        others = {name for (name,) in book.execute(_QUERIES["list_tables"])} - {"slips"}
-        if mark or others:
+        connection.execute(_QUERIES["begin"])
+        other_tables = {name for (name,) in connection.execute(_QUERIES["list_tables"])} - {"slips"}
+        if mark or other_tables:
             raise ConfigurationError(
-                f"{self.path} is not a file of saved calls, and was left unchanged: name another file"
+                f"{self.path} is not a file of saved calls, so it was left unchanged: choose another file"
             )
         for query in ("create_slips", "write_mark"):
-            book.execute(_QUERIES[query])
+            connection.execute(_QUERIES[query])
 
 
 def _read(text: str) -> TaskRef | None:
@@ -141,5 +143,5 @@ def _read(text: str) -> TaskRef | None:
         return TaskRef.load(text)
     except InvalidValue:
         # A newer version that shares the file may have written it. The other references remain usable.
-        logger.exception("a saved call can't be read")
+        logger.exception("can't read a saved call; skipping it")
         return None

@@ -40,7 +40,7 @@ MAX_STREAMS = 16
 
 
 class ServerLink:
-    """The link to one server."""
+    """Sends requests about tasks to one server, in the protocol that it speaks."""
 
     def __init__(
         self, connection: ServerConnection, tracker: TaskTracker, can_ask: Callable[[str], bool], clock: Clock
@@ -72,8 +72,8 @@ class ServerLink:
     async def close(self) -> None:
         """Close the connection, and cancel the background tasks."""
         await self.connection.close()
-        for job in self._background_tasks:
-            job.cancel()
+        for background_task in self._background_tasks:
+            background_task.cancel()
         await asyncio.gather(*self._background_tasks, return_exceptions=True)
 
     async def supports_keys(self, client: Client, tool: str) -> bool:
@@ -86,23 +86,28 @@ class ServerLink:
             # A server that lists no tools can still be called.
             return False
         except InvalidResponse:
-            # Likewise: an unreadable list promises nothing.
+            # An unreadable list declares nothing.
             return False
 
     async def start(self, client: Client, call: CallRequest) -> CallOutcome:
+        """Call a tool."""
         return await self._protocols[_protocol_of(client)].start(client, call)
 
     async def poll(self, tracked: TrackedTask) -> Update:
-        """Return the task as the server reports it."""
-        update = await self._request(tracked, lambda tier, client: tier.poll(client, tracked))
+        """Return the task's current state, as the server reports it."""
+        update = await self._request(tracked, lambda protocol, client: protocol.poll(client, tracked))
         if update.task_id != tracked.task_id:
-            raise InvalidResponse(f"the server was asked for task {tracked.task_id!r}, and tells of {update.task_id!r}")
+            raise InvalidResponse(
+                f"the server was asked for task {tracked.task_id!r}, but returned task {update.task_id!r}"
+            )
         return update
 
     def without_answered(self, tracked: TrackedTask, update: Update) -> Update:
         """Return the update without questions that were answered, so that they are not asked again."""
-        is_given = tracked.inputs_2026.is_answered
-        return replace(update, questions=tuple(one for one in update.questions if not is_given(one.key)))
+        is_answered = tracked.inputs_2026.is_answered
+        return replace(
+            update, questions=tuple(question for question in update.questions if not is_answered(question.key))
+        )
 
     async def fetch_result(self, tracked: TrackedTask, update: Update) -> CallToolResult:
         """Return the result of a task that has ended.
@@ -114,10 +119,10 @@ class ServerLink:
         if update.status is Status.CANCELLED:
             raise TaskCancelled(tracked.task_id, update.message)
 
-        async def fetch(tier: TaskProtocol, client: Client) -> CallToolResult:
-            result = await tier.fetch_result(client, tracked, update)
+        async def fetch(protocol: TaskProtocol, client: Client) -> CallToolResult:
+            result = await protocol.fetch_result(client, tracked, update)
             if not result.is_error:
-                # As the SDK does for a call that is answered at once.
+                # The SDK does the same for a call that is answered at once.
                 with map_schema_errors(tracked.task_ref.tool):
                     await client.session.validate_tool_result(tracked.task_ref.tool, result)
             return result
@@ -125,15 +130,15 @@ class ServerLink:
         return await self._request(tracked, fetch)
 
     async def answer(self, tracked: TrackedTask, answers: Answers) -> None:
-        await self._request(tracked, lambda tier, client: tier.answer(client, tracked, answers))
+        await self._request(tracked, lambda protocol, client: protocol.answer(client, tracked, answers))
         tracked.notify()
 
     async def cancel(self, tracked: TrackedTask) -> None:
-        await self._request(tracked, lambda tier, client: tier.cancel(client, tracked))
+        await self._request(tracked, lambda protocol, client: protocol.cancel(client, tracked))
         tracked.notify()
 
     def questions_to_ask(self, update: Update) -> dict[str, Question | None]:
-        """Return the questions for callbacks, by their keys; None stands for those that the server sends itself."""
+        """Return the questions for callbacks, by their keys; None stands for questions that the server sends itself."""
         if update.status is not Status.INPUT_REQUIRED:
             return {}
         if update.server_asks:
@@ -143,15 +148,15 @@ class ServerLink:
     async def run_callbacks(self, tracked: TrackedTask, question: Question | None) -> None:
         """Run the callbacks for a question once, even if several callers wait for its answer."""
 
-        async def attend(client: Client) -> bool:
+        async def run(client: Client) -> bool:
             return await self._protocol(client, tracked).run_callbacks(client, tracked, question)
 
         if question is None:
             async with tracked.callback_lock, self._callback_slots:
-                is_changed = await self.connection.request_once(attend)
+                is_changed = await self.connection.request_once(run)
         else:
             # If the answer is sent again, the callback does not run again.
-            is_changed = await self.connection.request(attend, response_timeout=None)
+            is_changed = await self.connection.request(run, response_timeout=None)
         if is_changed:
             tracked.notify()
 
@@ -167,8 +172,8 @@ class ServerLink:
         """Return the questions for which there is no callback."""
         return tuple(question for question in update.questions if not self._can_ask(question.method))
 
-    async def _request(self, tracked: TrackedTask, ask: Callable[[TaskProtocol, Client], Awaitable[T]]) -> T:
-        return await self.connection.request(lambda client: ask(self._protocol(client, tracked), client))
+    async def _request(self, tracked: TrackedTask, send: Callable[[TaskProtocol, Client], Awaitable[T]]) -> T:
+        return await self.connection.request(lambda client: send(self._protocol(client, tracked), client))
 
     def _protocol(self, client: Client, tracked: TrackedTask) -> TaskProtocol:
         return self._protocols[_protocol_of(client, tracked.task_ref.tier)]
@@ -176,11 +181,11 @@ class ServerLink:
 
 def _protocol_of(client: Client, saved: ProtocolName | None = None) -> ProtocolName:
     """Return the protocol for tasks on this connection. After a reconnect the server may run another version."""
-    can, version = client.server_capabilities, client.protocol_version
-    if version == "2026-07-28" and (EXTENSION in (can.extensions or {}) or saved == version):
+    capabilities, version = client.server_capabilities, client.protocol_version
+    if version == "2026-07-28" and (EXTENSION in (capabilities.extensions or {}) or saved == version):
         return "2026-07-28"
-    calls = None if can.tasks is None or can.tasks.requests is None else can.tasks.requests.tools
-    if version == "2025-11-25" and (calls is not None or saved == version):
+    requests = None if capabilities.tasks is None else capabilities.tasks.requests
+    if version == "2025-11-25" and ((requests is not None and requests.tools is not None) or saved == version):
         return "2025-11-25"
-    # A server that does not declare tasks may still have them: the task reference says so.
+    # A server that does not declare tasks may still have them: the task reference records it.
     return "plain"

@@ -76,18 +76,18 @@ class TaskTracker:
 
     def track(self, task_ref: TaskRef, progress_token: str | None = None) -> TrackedTask:
         """Follow a task. Its progress may arrive under the progress token of its call."""
-        held = self._tasks.get(task_ref.task_id) or TrackedTask(task_ref, self._clock)
-        held.task_ref = task_ref
-        self._tasks[task_ref.task_id] = held
+        tracked = self._tasks.get(task_ref.task_id) or TrackedTask(task_ref, self._clock)
+        tracked.task_ref = task_ref
+        self._tasks[task_ref.task_id] = tracked
         if progress_token is not None:
-            self._by_token[progress_token] = held
-        return held
+            self._by_token[progress_token] = tracked
+        return tracked
 
     def notify(self, task_id: str) -> None:
         """Note that a task may have changed."""
-        held = self._tasks.get(task_id)
-        if held is not None:
-            held.notify()
+        tracked = self._tasks.get(task_id)
+        if tracked is not None:
+            tracked.notify()
 
     def new_progress_token(self) -> str:
         """Return a new progress token for a call."""
@@ -97,9 +97,9 @@ class TaskTracker:
         """Handle any message from the server."""
         if isinstance(message, ProgressNotification):
             params = message.params
-            held = self._by_token.get(str(params.progress_token)) or self.find_related(params.meta)
-            if held is not None:
-                held.record_progress(TaskProgress(params.progress, params.total), params.message)
+            tracked = self._by_token.get(str(params.progress_token)) or self.find_related(params.meta)
+            if tracked is not None:
+                tracked.record_progress(TaskProgress(params.progress, params.total), params.message)
 
     def find_related(self, meta: Mapping[str, Any] | None) -> TrackedTask | None:
         """Return the task that a message belongs to, by its `_meta`."""

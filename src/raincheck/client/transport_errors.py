@@ -1,9 +1,9 @@
 """Classify transport errors: lost responses, HTTP statuses, and the reasons of refused cancels.
 
 The SDK reports a lost response with error codes that servers use too, so the classification also matches messages. It
-reports that an HTTP request failed, but not with which status. The sender of a request therefore stores a record for
-the status in the context. The SDK sends the request in a copy of that context, so a hook of the HTTP client finds the
-record of just this request. All of this can be removed when the SDK reports the status.
+reports that an HTTP request failed, but not its status. The sender of a request therefore stores a record for the
+status in the context. The SDK sends the request in a copy of that context, so a hook of the HTTP client finds the
+record of this request. All of this can be removed when the SDK reports the status.
 
 A cancel is refused if the task is a workflow instance whose workflow does not allow it.
 """
@@ -60,12 +60,12 @@ async def record_http_status(response: "httpx2.Response") -> None:
 
     httpx2.AsyncClient(headers=…, event_hooks={"response": [record_http_status]})
     """
-    noted = _response_info.get()
-    if noted is not None:
-        noted.status = response.status_code
-        after = response.headers.get("retry-after", "")
+    info = _response_info.get()
+    if info is not None:
+        info.status = response.status_code
+        retry_after = response.headers.get("retry-after", "")
         # A date depends on the server's clock, which may differ.
-        noted.retry_after = float(after) if after.isascii() and after.isdigit() else None
+        info.retry_after = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else None
 
 
 @asynccontextmanager
@@ -82,8 +82,10 @@ async def http_transport(url: str, headers: Mapping[str, str] | None = None) -> 
 ALREADY_COMPLETED = "already-completed"
 """The reason of a refused cancel of a task that has already ended."""
 
-CANCEL_REFUSED_TEXT = re.compile(r"can't be cancelled \(([\w-]+)\): (.*?)(?:\. It goes on\.)?$", re.DOTALL)
-"""Matches the reason code and the explanation in a server's text."""
+CANCEL_REFUSED_TEXT = re.compile(
+    r"can't be cancelled \(([\w-]+)\): (.*?)(?:\. It (?:goes on|continues)\.)?$", re.DOTALL
+)
+"""Matches the reason code and the explanation in the text of a server of any version."""
 
 
 def check_cancel_meta(task_id: str, meta: dict[str, Any] | None) -> None:
@@ -103,9 +105,9 @@ def check_cancel_text(task_id: str, text: str) -> None:
     Raises:
         CancelRefused: it does, and the task continues.
     """
-    found = CANCEL_REFUSED_TEXT.search(text)
-    if found is not None:
-        raise CancelRefused(task_id, found[1], found[2])
+    match = CANCEL_REFUSED_TEXT.search(text)
+    if match is not None:
+        raise CancelRefused(task_id, match[1], match[2])
 
 
 def parse_cancel_refusal(task_id: str, data: Any) -> CancelRefused | None:  # noqa: ANN401 - any JSON from a server
@@ -113,12 +115,12 @@ def parse_cancel_refusal(task_id: str, data: Any) -> CancelRefused | None:  # no
     reason, message = (as_object(data).get(name) for name in ("reason", "message"))
     if not isinstance(reason, str) or not isinstance(message, str):
         return None
-    found = CANCEL_REFUSED_TEXT.search(message)
-    return CancelRefused(task_id, reason, message if found is None else found[2])
+    match = CANCEL_REFUSED_TEXT.search(message)
+    return CancelRefused(task_id, reason, message if match is None else match[2])
 
 
 class LossKind(Enum):
-    """The kind of a loss."""
+    """What was lost when a request got no response."""
 
     RESPONSE = auto()
     """Only the response was lost. The next request may succeed."""
@@ -126,7 +128,7 @@ class LossKind(Enum):
     """The connection was lost, or the server has dropped its session."""
 
 
-_OF_HTTP = "Server returned an error response"
+_HTTP_ERROR_MESSAGE = "Server returned an error response"
 """The SDK's message for a status from 400 on, except 404 and responses that contain an MCP error."""
 
 _NO_ENDPOINT = (METHOD_NOT_FOUND, "Not Found")
@@ -136,16 +138,16 @@ TOO_MANY_REQUESTS = 429
 
 _REFUSED = range(400, 500)
 _RETRYABLE_STATUSES = (408, 425)
-"""Client errors that mean that a request did not arrive, or not in time."""
+"""Client errors for a request that did not arrive, or not in time."""
 
 _LOSS_MESSAGES = (
     (CONNECTION_CLOSED, "Connection closed", LossKind.CONNECTION),
     (INVALID_REQUEST, "Session terminated", LossKind.CONNECTION),
-    # What servers themselves report of a session: the SDKs for Python and for TypeScript.
+    # Sent by servers that are built on the SDKs for Python and for TypeScript.
     (INVALID_REQUEST, "Session not found", LossKind.CONNECTION),
     (REQUEST_TIMEOUT, "Session not found", LossKind.CONNECTION),
     (CONNECTION_CLOSED, "SSE stream", LossKind.RESPONSE),
-    (INTERNAL_ERROR, _OF_HTTP, LossKind.RESPONSE),
+    (INTERNAL_ERROR, _HTTP_ERROR_MESSAGE, LossKind.RESPONSE),
     (REQUEST_TIMEOUT, "Request '", LossKind.RESPONSE),
     (REQUEST_TIMEOUT, "Timed out after", LossKind.RESPONSE),
 )
@@ -153,11 +155,12 @@ _LOSS_MESSAGES = (
 
 def classify_loss(error: MCPError) -> LossKind | None:
     """Return what was lost; None if the error is the server's response."""
-    told = error.error
-    if told.data is not None:
+    detail = error.error
+    if detail.data is not None:
         return None
     return next(
-        (loss for code, words, loss in _LOSS_MESSAGES if told.code == code and told.message.startswith(words)), None
+        (loss for code, start, loss in _LOSS_MESSAGES if detail.code == code and detail.message.startswith(start)),
+        None,
     )
 
 
@@ -168,9 +171,9 @@ def is_store_unavailable(error: MCPError) -> bool:
 
 def http_refusal(server: str, error: MCPError, info: HttpResponseInfo) -> RequestRefused | None:
     """Return the refusal of a request by its HTTP status; None if the error is of another kind."""
-    told = error.error
-    is_of_http = classify_loss(error) is not None and told.message == _OF_HTTP
-    if info.status is None or not (is_of_http or (told.code, told.message) == _NO_ENDPOINT):
+    detail = error.error
+    is_http_error = classify_loss(error) is not None and detail.message == _HTTP_ERROR_MESSAGE
+    if info.status is None or not (is_http_error or (detail.code, detail.message) == _NO_ENDPOINT):
         return None
     if info.status not in _REFUSED or info.status in _RETRYABLE_STATUSES:
         return None
@@ -179,5 +182,5 @@ def http_refusal(server: str, error: MCPError, info: HttpResponseInfo) -> Reques
 
 def describe_loss(error: MCPError, info: HttpResponseInfo) -> str:
     """Describe what was lost."""
-    words = error.error.message
-    return words if words != _OF_HTTP or info.status is None else f"{words}: HTTP {info.status}"
+    message = error.error.message
+    return message if message != _HTTP_ERROR_MESSAGE or info.status is None else f"{message}: HTTP {info.status}"

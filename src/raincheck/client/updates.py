@@ -1,4 +1,4 @@
-"""A task as the caller sees it, independent of the protocol generation."""
+"""A task's state as the client reports it, independent of the protocol generation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ class Question:
     """A question that a task asks."""
 
     key: str
-    """The key that names the question in an answer."""
+    """The key that identifies the question in an answer."""
     request: Mapping[str, Any]
     """The protocol's request: its `method` and `params`."""
 
@@ -44,7 +44,7 @@ class TaskProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """A task at one moment."""
+    """A snapshot of a task."""
 
     task_id: str
     status: Status

@@ -20,7 +20,7 @@ SAMPLE: Message = {
     "model": "conformance",
     "stopReason": "endTurn",
 }
-TOO_SOON = "the tool of the role 'slow' ended before it could be cancelled: let it take longer"
+ENDED_TOO_SOON = "the tool of the role 'slow' ended before it could be cancelled: make it run longer"
 UNKNOWN_ID = "00000000-0000-4000-8000-000000000000"
 
 
@@ -113,16 +113,16 @@ class ConformanceClient:
 
     def capability(self, *path: str) -> object:
         """Return the value that the server declares at a path of its capabilities, or `None`."""
-        found: object = self.connection.initialized.get("capabilities")
-        for step in path:
-            found = found.get(step) if is_object(found) else None
-        return found
+        value: object = self.connection.initialized.get("capabilities")
+        for key in path:
+            value = value.get(key) if is_object(value) else None
+        return value
 
     def task_support(self, tool: str) -> object:
         """Return the `execution.taskSupport` of a tool: `forbidden` if it declares none."""
         execution = self.tools[tool].get("execution")
-        said = execution.get("taskSupport") if is_object(execution) else None
-        return "forbidden" if said is None else said
+        support = execution.get("taskSupport") if is_object(execution) else None
+        return "forbidden" if support is None else support
 
     def role(self, name: str) -> Role:
         return self.roles[name]
@@ -130,28 +130,28 @@ class ConformanceClient:
     def require_optional_task(self, role: str) -> None:
         """Skip a check if the tool can't also be called without a task."""
         if self.task_support(self.role(role).tool) != "optional":
-            raise NotApplicable(f"the tool of the role {role!r} can't be called without a task too")
+            raise NotApplicable(f"the tool of the role {role!r} can be called only as a task")
 
-    async def call(self, role: str, **more: object) -> RpcResponse:
-        """Call a tool without a task, unless `more` has a `task` parameter."""
-        return await self.connection.request("tools/call", self._params(role, more))
+    async def call(self, role: str, **params: object) -> RpcResponse:
+        """Call a tool without a task, unless `params` has a `task`."""
+        return await self.connection.request("tools/call", self._call_params(role, params))
 
-    async def start_task(self, role: str, **more: object) -> TaskUnderTest:
+    async def start_task(self, role: str, **params: object) -> TaskUnderTest:
         """Call a tool as a task and return the task."""
-        reply = await self.call(role, **{"task": {"ttl": 60_000}, **more})
+        reply = await self.call(role, **{"task": {"ttl": 60_000}, **params})
         result = expect_result(reply)
         task_id = task_in(result).get("taskId")
         if not isinstance(task_id, str):
-            raise RequirementNotMet(f"a call with a task gave {reply}, and a task with a taskId was due")
+            raise RequirementNotMet(f"a call with a task returned {reply}; expected a task with a taskId")
         self._unfinished.add(task_id)
         return TaskUnderTest(task_id, result, time.monotonic())
 
-    def _params(self, role: str, more: Message) -> Message:
-        played = self.role(role)
-        return {"name": played.tool, "arguments": dict(played.arguments), **more}
+    def _call_params(self, name: str, params: Message) -> Message:
+        role = self.role(name)
+        return {"name": role.tool, "arguments": dict(role.arguments), **params}
 
-    async def get_task(self, task_id: str, **more: object) -> RpcResponse:
-        reply = await self.connection.request("tasks/get", {"taskId": task_id, **more})
+    async def get_task(self, task_id: str, **params: object) -> RpcResponse:
+        reply = await self.connection.request("tasks/get", {"taskId": task_id, **params})
         if reply.result is not None and reply.result.get("status") in TERMINAL:
             self._unfinished.discard(task_id)
         return reply
@@ -159,24 +159,24 @@ class ConformanceClient:
     async def get_status(self, task_id: str) -> object:
         return expect_result(await self.get_task(task_id)).get("status")
 
-    async def get_result(self, task_id: str, **more: object) -> RpcResponse:
-        reply = await self.connection.wait_for_reply(await self.request_result(task_id, **more), self.result_timeout)
+    async def get_result(self, task_id: str, **params: object) -> RpcResponse:
+        reply = await self.connection.wait_for_reply(await self.request_result(task_id, **params), self.result_timeout)
         self._unfinished.discard(task_id)
         return reply
 
-    async def request_result(self, task_id: str, **more: object) -> PendingRequest:
+    async def request_result(self, task_id: str, **params: object) -> PendingRequest:
         """Send `tasks/result` without waiting for the response."""
-        return await self.connection.send("tasks/result", {"taskId": task_id, **more})
+        return await self.connection.send("tasks/result", {"taskId": task_id, **params})
 
-    async def cancel_task(self, task_id: str, **more: object) -> RpcResponse:
+    async def cancel_task(self, task_id: str, **params: object) -> RpcResponse:
         self._unfinished.discard(task_id)
-        return await self.connection.request("tasks/cancel", {"taskId": task_id, **more})
+        return await self.connection.request("tasks/cancel", {"taskId": task_id, **params})
 
-    async def cancel_running_task(self, begun: TaskUnderTest) -> RpcResponse:
-        """Cancel a running task. If it ended too early to be cancelled, skip the check: the server is not at fault."""
-        reply = await self.cancel_task(begun.id)
-        if reply.error is not None and await self.get_status(begun.id) in ("completed", "failed"):
-            raise NotApplicable(TOO_SOON)
+    async def cancel_running_task(self, task: TaskUnderTest) -> RpcResponse:
+        """Cancel a running task. Skips the check if the task ended before it could be cancelled."""
+        reply = await self.cancel_task(task.id)
+        if reply.error is not None and await self.get_status(task.id) in ("completed", "failed"):
+            raise NotApplicable(ENDED_TOO_SOON)
         return reply
 
     @property
@@ -193,8 +193,8 @@ class ConformanceClient:
             if status in statuses:
                 return task
             if status in TERMINAL or time.monotonic() > deadline:
-                due = " or ".join(sorted(statuses))
-                raise RequirementNotMet(f"the task is {shorten(status)} ({shorten(task)}), and {due} was due")
+                expected = " or ".join(sorted(statuses))
+                raise RequirementNotMet(f"the task is {shorten(status)} ({shorten(task)}); expected {expected}")
             await asyncio.sleep(self.timings.poll_interval)
 
     async def wait_for_end(self, task_id: str) -> Message:
@@ -213,7 +213,8 @@ class ConformanceClient:
                 return
             if not isinstance(cursor, str) or cursor in seen or len(seen) == limit:
                 raise RequirementNotMet(
-                    f"nextCursor {shorten(cursor)} came again or leads on without end: the last page has none"
+                    f"nextCursor {shorten(cursor)} is not a string, was sent before or follows {limit:,} others: "
+                    "the last page must have none"
                 )
             seen.add(cursor)
             params = {"cursor": cursor}
@@ -247,4 +248,4 @@ class ConformanceClient:
 
 def objects_in(value: object) -> list[Message]:
     """Return the objects in a list, or nothing if the value is not a list."""
-    return [one for one in value if is_object(one)] if is_array(value) else []
+    return [item for item in value if is_object(item)] if is_array(value) else []

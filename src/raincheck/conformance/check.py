@@ -64,36 +64,37 @@ _CIRCUMSTANCES: dict[str, tuple[Callable[[ConformanceClient], bool], str]] = {
     "cancel": (lambda caller: _declares(caller, "cancel"), "tasks.cancel is not declared"),
     "no cancel": (lambda caller: not _declares(caller, "cancel"), "tasks.cancel is declared"),
     "http": (lambda caller: caller.target.is_http, "is about HTTP"),
-    "headers": (lambda caller: bool(caller.target.headers), "needs a caller that can be told from others (--header)"),
-    "no headers": (lambda caller: not caller.target.headers, "is about callers that can't be told apart"),
+    "headers": (lambda caller: bool(caller.target.headers), "needs a caller that the server can identify (--header)"),
+    "no headers": (lambda caller: not caller.target.headers, "is about callers that the server can't identify"),
     "other": (lambda caller: bool(caller.target.other_headers), "needs a second caller (--other-header)"),
 }
 
 
 def skip_reason(caller: ConformanceClient, needs: Iterable[str]) -> str | None:
     """Return why a check with these needs can't run on this server, or `None` if it can."""
-    return next((reason for need in needs if (reason := _why_not(caller, need)) is not None), None)
+    return next((reason for need in needs if (reason := _missing_need(caller, need)) is not None), None)
 
 
 def has_role(caller: ConformanceClient, role: str) -> bool:
     """Return whether the server has a tool for a role."""
-    return _why_not(caller, role) is None
+    return _missing_need(caller, role) is None
 
 
-def _why_not(caller: ConformanceClient, need: str) -> str | None:
+def _missing_need(caller: ConformanceClient, need: str) -> str | None:
+    """Return why a need is not met, or `None` if it is."""
     if need not in ROLE_DESCRIPTIONS:
-        holds, otherwise = _CIRCUMSTANCES[need]
-        return None if holds(caller) else otherwise
-    wanted = f"{NO_TOOL_PREFIX} {ROLE_DESCRIPTIONS[need]} (role {need!r})"
+        is_met, reason = _CIRCUMSTANCES[need]
+        return None if is_met(caller) else reason
+    missing = f"{NO_TOOL_PREFIX} {ROLE_DESCRIPTIONS[need]} (role {need!r})"
     role = caller.roles.get(need)
     if role is None:
-        return wanted
+        return missing
     if role.tool not in caller.tools:
-        return f"{wanted}; there is no tool {role.tool!r}"
+        return f"{missing}; there is no tool {role.tool!r}"
     # Without the capability no call can be a task, even if the tools declare task support.
     support = caller.task_support(role.tool)
     if _declares(caller, "requests", "tools", "call") and support not in ALLOWED.get(need, ("optional", "required")):
-        return f"{wanted}; execution.taskSupport of {role.tool!r} is {shorten(support)}"
+        return f"{missing}; execution.taskSupport of {role.tool!r} is {shorten(support)}"
     return None
 
 

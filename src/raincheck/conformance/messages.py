@@ -1,4 +1,4 @@
-"""Messages as they went over the wire, and the protocols between a connection and its transport.
+"""Messages as they were sent over the wire, and the protocols between a connection and its transport.
 
 Received messages are stored unchanged. A request is pending until its response arrives.
 """
@@ -101,12 +101,12 @@ def is_array(value: object) -> TypeGuard[list[object]]:
 def parse(text: str) -> Message:
     """Parse a message; integers stay integers. Raises `ValueError` for anything that is not a JSON object."""
 
-    def refuse(constant: str) -> None:
+    def reject(constant: str) -> None:
         raise ValueError(f"{constant} is not JSON")
 
-    message = json.loads(text, parse_constant=refuse)
+    message = json.loads(text, parse_constant=reject)
     if not is_object(message):
-        raise ValueError(f"a message is a JSON object, and this is {shorten(message)}")
+        raise ValueError(f"a message must be a JSON object, not {shorten(message)}")
     return message
 
 
@@ -153,10 +153,10 @@ class MessageSink(Protocol):
         """Accept text that is not a JSON object."""
         ...
 
-    def fail_request(self, request_id: int, why: str) -> None:
+    def fail_request(self, request_id: int, reason: str) -> None:
         """Fail a request that will not be answered."""
         ...
 
-    def connection_lost(self, why: str) -> None:
+    def connection_lost(self, reason: str) -> None:
         """Note that no more messages will arrive."""
         ...

@@ -7,16 +7,16 @@ class RequirementLevel(StrEnum):
     """The level of a requirement, in the terms of the specification."""
 
     MUST = "MUST"
-    """A server that does not do it is wrong."""
+    """A server that does not do it fails the check."""
 
     MUST_NOT = "MUST NOT"
-    """A server that does it is wrong."""
+    """A server that does it fails the check."""
 
     SHOULD = "SHOULD"
-    """A server may have a reason not to do it: a warning."""
+    """A server that does not do it gets a warning, since it may have a reason."""
 
     SHOULD_NOT = "SHOULD NOT"
-    """A server may have a reason to do it: a warning."""
+    """A server that does it gets a warning, since it may have a reason."""
 
     @property
     def is_binding(self) -> bool:
@@ -42,7 +42,7 @@ class NotApplicable(Exception):
 
 
 class CommunicationError(Exception):
-    """Communication with the server failed: it is gone, does not answer, or sends what is not a message."""
+    """Communication with the server failed: it is gone, does not answer, or sends text that is not a message."""
 
 
 class ServerDisconnected(CommunicationError):

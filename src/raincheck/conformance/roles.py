@@ -11,17 +11,17 @@ from raincheck.conformance.messages import is_object
 from raincheck.conformance.outcome import CommunicationError
 
 ROLE_DESCRIPTIONS = {
-    "quick": "answers at once, the same each time, and may be called with a task or without",
-    "slow": "takes a second or more, and can be cancelled",
+    "quick": "returns the same result each time, immediately, and can be called with or without a task",
+    "slow": "runs for a second or more, and can be cancelled",
     "tool_error": "ends with a result that has isError",
     "protocol_error": "ends with a JSON-RPC error",
     "asks": "asks the user one question (elicitation) and ends when it is answered",
     "samples": "asks the caller's model once (sampling) and ends when it is answered",
-    "reports_progress": "takes a second or more, and reports its progress several times",
+    "reports_progress": "runs for a second or more, and reports its progress several times",
     "plain": "can't be called as a task",
     "required": "can only be called as a task",
 }
-"""Every role, with a description of a tool that fills it."""
+"""Every role, with a description of the tool that it needs."""
 
 
 @dataclass(frozen=True)
@@ -62,19 +62,19 @@ def load_roles(file: Path) -> Roles:
     """
     text = file.read_text(encoding="utf-8")
     try:
-        said = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
+        data = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
     except ValueError as error:
         raise ValueError(f"{file} is not {'JSON' if file.suffix == '.json' else 'TOML'}: {error}") from error
     try:
-        return parse_roles(said)
+        return parse_roles(data)
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from error
 
 
 def parse_roles(data: object) -> Roles:
-    """Parse the contents of a roles file: for each role a tool's name, a table, or `false` if no tool fills it."""
+    """Parse the contents of a roles file: for each role a tool's name, a table, or `false` for no tool."""
     if not is_object(data):
-        raise ValueError("a table with a role each is needed")
+        raise ValueError("expected a table with an entry for each role")
     roles = dict(DEFAULT_ROLES)
     tables: dict[str, object] = {**data}
     check_role_names(tables)
@@ -107,26 +107,26 @@ def check_tools_exist(roles: Roles, tools: Collection[str]) -> None:
     """
     for name, role in roles.items():
         if tools and role is not DEFAULT_ROLES.get(name) and role.tool not in tools:
-            raise CommunicationError(f"the server has no tool {role.tool!r}, which was named for the role {name!r}")
+            raise CommunicationError(f"the server has no tool {role.tool!r}, which is configured for the role {name!r}")
 
 
-def _read_role(name: str, said: object) -> Role:
-    if isinstance(said, str):
-        return Role(said)
-    if not is_object(said):
-        raise ValueError(f"{name}: a tool's name, a table or false is needed")
-    table: dict[str, Any] = {**said}
+def _read_role(name: str, value: object) -> Role:
+    if isinstance(value, str):
+        return Role(value)
+    if not is_object(value):
+        raise ValueError(f"{name}: expected a tool's name, a table or false")
+    table: dict[str, Any] = {**value}
     kinds: dict[str, tuple[type, ...]] = {
         "tool": (str,),
         "arguments": (dict,),
         "takes": (int, float),
         "answer": (dict,),
     }
-    for key, value in table.items():
+    for key, entry in table.items():
         if key not in kinds:
-            raise ValueError(f"{name}: there is no {key!r}: {', '.join(kinds)} can be said")
-        if isinstance(value, bool) or not isinstance(value, kinds[key]):
-            raise ValueError(f"{name}: {key} can't be {value!r}")  # noqa: TRY004 - likewise
+            raise ValueError(f"{name}: unknown key {key!r}: the keys are {', '.join(kinds)}")
+        if isinstance(entry, bool) or not isinstance(entry, kinds[key]):
+            raise ValueError(f"{name}: {key} can't be {entry!r}")  # noqa: TRY004 - a file's error is a ValueError
     if "tool" not in table:
         raise ValueError(f"{name}: tool is missing")
     return Role(**table)

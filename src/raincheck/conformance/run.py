@@ -57,12 +57,12 @@ class Report:
     seconds: float = 0.0
 
     def with_outcome(self, outcome: CheckOutcome) -> Sequence[CheckResult]:
-        return [finding for finding in self.results if finding.outcome is outcome]
+        return [result for result in self.results if result.outcome is outcome]
 
     @property
     def counts(self) -> dict[CheckOutcome, int]:
-        found = Counter(finding.outcome for finding in self.results)
-        return {outcome: found[outcome] for outcome in CheckOutcome}
+        counter = Counter(result.outcome for result in self.results)
+        return {outcome: counter[outcome] for outcome in CheckOutcome}
 
     @property
     def has_failed(self) -> bool:
@@ -81,19 +81,19 @@ class Report:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "suite": "g1",
+            "suite": "v2025",
             "protocolVersion": PROTOCOL_VERSION,
             "target": self.target,
             "server": self.server,
             "summary": {str(outcome): count for outcome, count in self.counts.items()},
             "seconds": round(self.seconds, 3),
-            "checks": [finding.as_json() for finding in self.results],
+            "checks": [result.as_json() for result in self.results],
         }
 
 
 RETRIED_OUTCOMES = (CheckOutcome.FAILED, CheckOutcome.WARNING)
 MAX_UNANSWERED = 8
-"""Tries in a row without an answer after which the run gives up: each further one would only cost its timeout."""
+"""Consecutive unanswered attempts after which the run stops: each further one would cost its whole timeout."""
 
 
 class SuiteRun:
@@ -127,49 +127,51 @@ class SuiteRun:
     @property
     def server(self) -> Message:
         """The `serverInfo` that the server declares."""
-        said = self._caller.connection.initialized.get("serverInfo") if self._caller is not None else None
-        return said if is_object(said) else {}
+        info = self._caller.connection.initialized.get("serverInfo") if self._caller is not None else None
+        return info if is_object(info) else {}
 
     async def check(self, check: Check) -> CheckResult:
         """Run one check. If it fails or warns on a connection that was used before, retry it once on a new one."""
-        began = time.monotonic()
+        started_at = time.monotonic()
         was_used, self._is_used = self._is_used and self._caller is not None, True
         outcome, detail = await self._run_check(check)
         if was_used and outcome in RETRIED_OUTCOMES and self._abort_reason is None:
             await self._disconnect()
             second = await self._run_check(check)
             if second[0] is CheckOutcome.PASSED:
-                self._retry_problems.append(f"{check.id} went wrong once ({detail}), and well on a new connection")
+                self._retry_problems.append(
+                    f"{check.id} did not pass on a used connection ({detail}), but passed on a new one"
+                )
             if second[0] is not CheckOutcome.SKIPPED:
                 outcome, detail = second
-        return CheckResult(check, outcome, detail, time.monotonic() - began)
+        return CheckResult(check, outcome, detail, time.monotonic() - started_at)
 
     async def _run_check(self, check: Check) -> tuple[CheckOutcome, str]:
         if self._abort_reason is not None:
-            return CheckOutcome.FAILED, f"not tried: {self._abort_reason}"
+            return CheckOutcome.FAILED, f"not run: {self._abort_reason}"
         try:
             caller = self._caller = self._caller or await self._connect()
-        except CommunicationError as trouble:
-            self._abort_reason = f"the server could not be reached again: {trouble}"
+        except CommunicationError as error:
+            self._abort_reason = f"reconnecting to the server failed: {error}"
             return CheckOutcome.FAILED, self._abort_reason
         if (reason := skip_reason(caller, check.needs)) is not None:
             return CheckOutcome.SKIPPED, reason
         try:
-            outcome, detail = await self._try(caller, check)
-        except CommunicationError as trouble:
+            outcome, detail = await self._run_body(caller, check)
+        except CommunicationError as error:
             await self._disconnect()
             self._unanswered += 1
             if self._unanswered >= MAX_UNANSWERED:
                 self._abort_reason = (
-                    f"nothing was answered {MAX_UNANSWERED} times in a row, the last time in {check.id}"
+                    f"the server did not answer {MAX_UNANSWERED} times in a row, the last time in {check.id}"
                 )
             # A missing answer counts at the level of the check. A server that is gone fails a check of any level.
-            return (CheckOutcome.FAILED if isinstance(trouble, ServerDisconnected) else _unmet(check)), str(trouble)
+            return (CheckOutcome.FAILED if isinstance(error, ServerDisconnected) else _unmet(check)), str(error)
         self._unanswered = 0
-        await self._clear_up(caller, check)
+        await self._clean_up(caller, check)
         return outcome, detail
 
-    async def _try(self, caller: ConformanceClient, check: Check) -> tuple[CheckOutcome, str]:
+    async def _run_body(self, caller: ConformanceClient, check: Check) -> tuple[CheckOutcome, str]:
         """Return the outcome of a check. Raises `CommunicationError` if communication with the server fails."""
         # Twice the time of one answer: the request that waits for a missing answer times out first and reports it.
         limit = 2 * caller.result_timeout
@@ -183,20 +185,20 @@ class SuiteRun:
         except CommunicationError:
             raise
         except TimeoutError:
-            left = ", ".join(one.method for one in caller.connection.unanswered) or "nothing"
-            raise CommunicationError(f"not done after {limit:g} s; without an answer: {left}") from None
+            unanswered = ", ".join(request.method for request in caller.connection.unanswered) or "none"
+            raise CommunicationError(f"not finished after {limit:g} s; unanswered requests: {unanswered}") from None
         except Exception as error:  # noqa: BLE001 - a server can send anything, and a check may not be ready for it
-            return CheckOutcome.FAILED, f"the check could not be done: {error!r}"
+            return CheckOutcome.FAILED, f"the check itself failed: {error!r}"
         return CheckOutcome.PASSED, ""
 
-    async def _clear_up(self, caller: ConformanceClient, check: Check) -> None:
-        """Cancel the tasks that the check left. If that fails, the finished check does not fail."""
+    async def _clean_up(self, caller: ConformanceClient, check: Check) -> None:
+        """Cancel the tasks that the check left running. An error here does not fail the check, which is finished."""
         try:
             async with asyncio.timeout(self.timings.timeout):
                 await caller.clean_up()
-        except (CommunicationError, TimeoutError) as trouble:
+        except (CommunicationError, TimeoutError) as error:
             self._retry_problems.append(
-                f"a task that {check.id} left could not be cancelled ({trouble or 'no answer'})"
+                f"a task that {check.id} left running could not be cancelled ({error or 'no answer'})"
             )
             await self._disconnect()
 
@@ -229,13 +231,13 @@ async def run_suite(
     Raises:
         CommunicationError: the server can't be reached at all, or lacks a tool that a role names.
     """
-    began = time.monotonic()
+    started_at = time.monotonic()
     report = Report(str(target))
     async with SuiteRun(target, roles, timings) as run:
         report.server = run.server
         for check in checks:
-            finding = await run.check(check)
-            report.results.append(finding)
-            on_result(finding)
-    report.seconds = time.monotonic() - began
+            result = await run.check(check)
+            report.results.append(result)
+            on_result(result)
+    report.seconds = time.monotonic() - started_at
     return report

@@ -43,13 +43,13 @@ def is_rfc_3339(value: object) -> bool:
 FieldRule = tuple[Callable[[object], bool], str, bool]
 
 _RULES: dict[str, FieldRule] = {
-    "taskId": (lambda value: isinstance(value, str) and value != "", "a string that is not empty", True),
+    "taskId": (lambda value: isinstance(value, str) and value != "", "a non-empty string", True),
     "status": (lambda value: value in STATUSES, f"one of {', '.join(sorted(STATUSES))}", True),
     "createdAt": (is_iso_8601, "an ISO 8601 date with a time", True),
     "lastUpdatedAt": (is_iso_8601, "an ISO 8601 date with a time", True),
     "ttl": (lambda value: value is None or is_integer(value), "an integer or null", True),
-    "pollInterval": (is_integer, "an integer, or not there", False),
-    "statusMessage": (lambda value: isinstance(value, str), "a string, or not there", False),
+    "pollInterval": (is_integer, "an integer, or missing", False),
+    "statusMessage": (lambda value: isinstance(value, str), "a string, or missing", False),
 }
 """For each field of a Task: its predicate, the description of that, and whether the field is required."""
 
@@ -59,29 +59,29 @@ ALL_FIELDS = tuple(_RULES)
 def task_errors(task: object, *fields: str) -> Iterator[str]:
     """Yield the errors in the given fields of a Task, or in all fields if none are given."""
     if not is_object(task):
-        yield f"it is {shorten(task)}, and a Task is an object"
+        yield f"it is {shorten(task)}; expected a Task object"
         return
     for field in fields or ALL_FIELDS:
-        holds, words, needed = _RULES[field]
+        is_valid, description, is_required = _RULES[field]
         if field not in task:
-            if needed:
-                yield f"{field} is missing: it is {words}"
-        elif not holds(task[field]):
-            yield f"{field} is {shorten(task[field])}, and should be {words}"
+            if is_required:
+                yield f"{field} is missing; expected {description}"
+        elif not is_valid(task[field]):
+            yield f"{field} is {shorten(task[field])}; expected {description}"
 
 
 def expect_task(task: object, where: str, *fields: str) -> Message:
     """Return the task if the fields are valid. Raises `RequirementNotMet` otherwise."""
-    faults = list(task_errors(task, *fields))
-    if faults or not is_object(task):
-        raise RequirementNotMet(f"{where}: {'; '.join(faults)}")
+    errors = list(task_errors(task, *fields))
+    if errors or not is_object(task):
+        raise RequirementNotMet(f"{where}: {', and '.join(errors)}")
     return task
 
 
 def expect_result(reply: RpcResponse) -> Message:
     """Return the result of a request that must succeed."""
     if reply.result is None:
-        raise RequirementNotMet(f"{reply.method} gave {reply}, and a result was due")
+        raise RequirementNotMet(f"{reply.method} returned {reply}; expected a result")
     return reply.result
 
 
@@ -91,11 +91,11 @@ def task_in(result: Message) -> Message:
     return task if is_object(task) else {}
 
 
-def expect_error(reply: RpcResponse, code: int | None, what: str) -> Message:
+def expect_error(reply: RpcResponse, code: int | None, request: str) -> Message:
     """Return the error of a request that must be rejected."""
-    due = "an error" if code is None else f"the error {code}"
+    expected = "an error" if code is None else f"the error {code}"
     if reply.error is None or (code is not None and reply.code != code):
-        raise RequirementNotMet(f"{what} gave {reply}, and {due} was due")
+        raise RequirementNotMet(f"{request} returned {reply}; expected {expected}")
     return reply.error
 
 
@@ -106,15 +106,15 @@ def related_task(message: object) -> object:
     return related.get("taskId") if is_object(related) else related
 
 
-def expect_related(message: object, task_id: str, what: str) -> None:
+def expect_related(message: object, task_id: str, name: str) -> None:
     """Require that `_meta` names the task."""
-    found = related_task(message)
-    if found != task_id:
-        said = "does not name a task" if found is None else f"names {shorten(found)}"
-        raise RequirementNotMet(f'the _meta["{RELATED_TASK}"] of {what} {said}: it is {{"taskId": "{task_id}"}}')
+    related_id = related_task(message)
+    if related_id != task_id:
+        value = "names no task" if related_id is None else f"names {shorten(related_id)}"
+        raise RequirementNotMet(f'_meta["{RELATED_TASK}"] of {name} {value}; expected {{"taskId": "{task_id}"}}')
 
 
-def expect_unrelated(message: object, what: str) -> None:
+def expect_unrelated(message: object, name: str) -> None:
     """Require that `_meta` names no task."""
     if related_task(message) is not None:
-        raise RequirementNotMet(f"{what} has {RELATED_TASK} in its _meta, although it says the task's id itself")
+        raise RequirementNotMet(f"{name} has {RELATED_TASK} in its _meta, although it has the task's id in taskId")

@@ -41,7 +41,7 @@ class V2025Contract:
     def serve(cls) -> Generator[ConformanceTarget]:
         """Yield the server while it runs. Override it if the server must be started first."""
         if cls.target is None:
-            raise NotImplementedError("say which server to check: set `target`, or override `serve`")
+            raise NotImplementedError("no server to check: set `target`, or override `serve`")
         yield cls.target
 
     # Not fixtures: pytest is about to forbid class-scoped fixtures that are methods.
@@ -86,11 +86,11 @@ class SyncSuiteRun:
             self._loop.close()
 
     def check(self, check: Check) -> None:
-        finding = self._loop.run(self._run.check(check))
-        about = f"{check.id} ({check.level}): {check.requirement}\n{finding.detail}"
-        if finding.outcome is CheckOutcome.FAILED:
-            pytest.fail(about, pytrace=False)
-        if finding.outcome is CheckOutcome.SKIPPED:
-            pytest.skip(finding.detail)
-        if finding.outcome is CheckOutcome.WARNING:
-            warnings.warn(ConformanceWarning(about), stacklevel=2)
+        result = self._loop.run(self._run.check(check))
+        text = f"{check.id} ({check.level}): {check.requirement}\n{result.detail}"
+        if result.outcome is CheckOutcome.FAILED:
+            pytest.fail(text, pytrace=False)
+        if result.outcome is CheckOutcome.SKIPPED:
+            pytest.skip(result.detail)
+        if result.outcome is CheckOutcome.WARNING:
+            warnings.warn(ConformanceWarning(text), stacklevel=2)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import assert_never
 
-from raincheck.core import commands as ask
+from raincheck.core import commands
 from raincheck.core.change import Change, apply_event, next_phase, require_attempt
 from raincheck.core.commands import Note
 from raincheck.core.create import check_children, check_successors, describe_spawned
@@ -28,17 +28,17 @@ def decide_note(task: Task, note: Note, now: datetime, *, actor: str, limits: Li
     _check(task, note, limits)
     progress = merge_progress(task.progress, note.progress)
     message = task.status_message if note.status_message is None else clip(note.status_message)
-    words = _describe_note(note)
-    says_more = message != task.status_message
-    if not words and not says_more and progress == task.progress and note.variables is None:
+    parts = _describe_note(note)
+    has_new_message = message != task.status_message
+    if not parts and not has_new_message and progress == task.progress and note.variables is None:
         return None
     change = apply_event(
         task,
         Event.NOTE,
         now,
         actor=actor,
-        note=", ".join(words) or message,
-        recorded=(bool(words) or says_more) and task.entries < limits.notes,
+        note=", ".join(parts) or message,
+        recorded=(bool(parts) or has_new_message) and task.entries < limits.notes,
         progress=progress,
         status_message=message,
         open_inputs=task.open_inputs + len(note.input_requests),
@@ -68,7 +68,7 @@ def _describe_note(note: Note) -> list[str]:
     return [
         *(f"step {step.name}" for step in note.steps),
         *(f"asked {question.key}" for question in note.input_requests),
-        *(f"kept {artifact.name}" for artifact in note.artifacts),
+        *(f"stored {artifact.name}" for artifact in note.artifacts),
         *describe_spawned(note.spawned),
     ]
 
@@ -81,14 +81,16 @@ def _check(task: Task, note: Note, limits: Limits) -> None:
             raise AlreadyRecorded.step(task.id, step.name, step.occurrence)
         check_name(step.name, what="a step's name")
         if not 0 <= step.occurrence < MAX_OCCURRENCES:
-            raise InvalidValue(f"step {step.name!r} can't be number {step.occurrence}")
+            raise InvalidValue(
+                f"step {step.name!r} can't have the occurrence {step.occurrence}: use 0 to {MAX_OCCURRENCES - 1}"
+            )
         if step.fingerprint:
             check_name(step.fingerprint, what=f"the fingerprint of step {step.name!r}")
         check_size(step.result, limits.step, what=f"the result of step {step.name!r}")
     check_children(task, note.spawned)
     for question in note.input_requests:
         if not question.is_open:
-            raise InvalidValue(f"question {question.key!r} is asked with its answer: ask it open")
+            raise InvalidValue(f"question {question.key!r} already has an answer: ask it without one")
         if keys[question.key] > 1:
             raise AlreadyRecorded.input_request(task.id, question.key)
         check_name(question.key, what="a question's key")
@@ -97,39 +99,43 @@ def _check(task: Task, note: Note, limits: Limits) -> None:
         check_name(artifact.name, what="an artifact's name")
         check_size(artifact.content, limits.artifact, what=f"artifact {artifact.name!r}")
     check_size(note.variables, limits.variables, what="variables")
-    asked = task.open_inputs + len(note.input_requests)
-    if asked > limits.open_inputs:
-        raise TooLarge(f"task {task.id!r}", asked, limits.open_inputs, "open questions")
+    open_inputs = task.open_inputs + len(note.input_requests)
+    if open_inputs > limits.open_inputs:
+        raise TooLarge(f"task {task.id!r}", open_inputs, limits.open_inputs, "open questions")
 
 
 MUST_NOT_RUN_TWICE = "this tool must not be run twice"
 
 
-def claim(task: Task, command: ask.Claim, now: datetime) -> Change:
+def claim(task: Task, command: commands.Claim, now: datetime) -> Change:
     lease = Lease(command.holder, now + command.lease_for)
     attempt = Attempt(task.attempt_number + 1, max(now, task.updated_at), lease)
     return apply_event(task, Event.CLAIM, now, actor=command.holder, attempt_number=attempt.number, attempt=attempt)
 
 
-def decide_attempt_command(task: Task, command: ask.AttemptCommand, now: datetime, limits: Limits) -> Change | None:
+def decide_attempt_command(
+    task: Task, command: commands.AttemptCommand, now: datetime, limits: Limits
+) -> Change | None:
     actor = require_attempt(task, command.fence).lease.holder
     match command:
-        case ask.Note():
+        case commands.Note():
             return decide_note(task, command, now, actor=actor, limits=limits)
-        case ask.Park():
+        case commands.Park():
             check_aware(command.until)
             if command.seen_signals != task.signals:
-                return _stop(task, Event.RELEASE, now, actor, note="something it waits for came in between")
+                return _stop(
+                    task, Event.RELEASE, now, actor, note="an event that it waits for arrived before it parked"
+                )
             return _stop(task, Event.PARK, now, actor, due_at=command.until)
-        case ask.Release():
+        case commands.Release():
             return _release(task, now, actor)
-        case ask.Yield():
+        case commands.Yield():
             # No longer pausing: the task was resumed first, so the attempt continues.
             return apply_event(task, Event.YIELD, now, actor=actor) if task.pausing else None
-        case ask.Complete():
+        case commands.Complete():
             _check_state_number(task, command.state_number)
             return _complete(task, command, now, actor, limits)
-        case ask.Fail():
+        case commands.Fail():
             _check_state_number(task, command.state_number)
             return _fail(task, command, now, actor, limits)
         case _:
@@ -142,29 +148,29 @@ def _check_state_number(task: Task, state_number: int | None) -> None:
         raise WrongState(task.id, "the end of its attempt", f"its state number {state_number}", task.state.name)
 
 
-def interrupt(task: Task, command: ask.Interrupt, now: datetime) -> Change | None:
+def interrupt(task: Task, command: commands.Interrupt, now: datetime) -> Change | None:
     next_phase(task, Event.INTERRUPT)
     attempt = task.attempt
     if attempt is None or attempt.lease.expires_at > now:
         return None
     failures = task.failures + 1
-    what = f"attempt {attempt.number} was interrupted: its lease expired (the worker crashed or lost its connection)"
-    end = _why_no_retry(task, failures)
-    if end is None:
-        change = _stop(task, Event.INTERRUPT, now, command.actor, note=what, failures=failures)
+    reason = f"attempt {attempt.number} was interrupted: its lease expired (the worker crashed or lost its connection)"
+    final_reason = _no_retry_reason(task, failures)
+    if final_reason is None:
+        change = _stop(task, Event.INTERRUPT, now, command.actor, note=reason, failures=failures)
     else:
-        message = f"{what}, and {end}"
+        message = f"{reason}, and {final_reason}"
         change = _end_failed(task, Event.FAIL, now, command.actor, _error("interrupted", message), message, failures)
     return replace(change, lease_seen=attempt.lease.expires_at)
 
 
-def expire(task: Task, command: ask.Expire, now: datetime) -> Change | None:
+def expire(task: Task, command: commands.Expire, now: datetime) -> Change | None:
     next_phase(task, Event.EXPIRE)
     if task.deadline_at is None or task.deadline_at > now:
         return None
     message = "the task did not end before its deadline"
     if task.status_message:
-        message = f"{message}: it was at {task.status_message!r}"
+        message = f"{message}: its last status was {task.status_message!r}"
     return _end_failed(task, Event.EXPIRE, now, command.actor, _error("expired", message), message, task.failures)
 
 
@@ -192,7 +198,7 @@ def _stop(
     )
 
 
-def _complete(task: Task, command: ask.Complete, now: datetime, actor: str, limits: Limits) -> Change:
+def _complete(task: Task, command: commands.Complete, now: datetime, actor: str, limits: Limits) -> Change:
     check_size(command.result, limits.outcome, what="the result")
     check_successors(task, command.spawned)
     change = apply_event(
@@ -211,11 +217,11 @@ def _complete(task: Task, command: ask.Complete, now: datetime, actor: str, limi
 def _release(task: Task, now: datetime, actor: str) -> Change:
     if task.retry.on_interrupt is OnInterrupt.RETRY:
         return _stop(task, Event.RELEASE, now, actor)
-    message = f"attempt {task.attempt_number} was cut off by a worker that shut down, and {MUST_NOT_RUN_TWICE}"
+    message = f"attempt {task.attempt_number} was interrupted: its worker shut down, and {MUST_NOT_RUN_TWICE}"
     return _end_failed(task, Event.FAIL, now, actor, _error("interrupted", message), message, task.failures)
 
 
-def _fail(task: Task, command: ask.Fail, now: datetime, actor: str, limits: Limits) -> Change:
+def _fail(task: Task, command: commands.Fail, now: datetime, actor: str, limits: Limits) -> Change:
     check_size(command.error, limits.outcome, what="the error")
     check_size(command.detail, limits.outcome, what="the detail of the error")
     failures = task.failures + 1
@@ -226,11 +232,11 @@ def _fail(task: Task, command: ask.Fail, now: datetime, actor: str, limits: Limi
     return _stop(task, Event.RETRY, now, actor, note=command.message, detail=detail, failures=failures, due_at=due_at)
 
 
-def _why_no_retry(task: Task, failures: int) -> str | None:
+def _no_retry_reason(task: Task, failures: int) -> str | None:
     if task.retry.on_interrupt is OnInterrupt.FAIL:
         return MUST_NOT_RUN_TWICE
     if not task.retry.may_retry(failures):
-        return f"it was the last of {task.retry.attempts} allowed"
+        return f"it was the last of {task.retry.attempts} allowed attempts"
     return None
 
 

@@ -168,7 +168,7 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Hold the task until it is resumed."""
+    """Pause the task until it is resumed."""
 
     actor: str
     reason: str | None = None

@@ -8,7 +8,7 @@ instance is still in the state that it was decided in, and it wakes a waiting ta
 from dataclasses import replace
 from datetime import datetime
 
-from raincheck.core import commands as ask
+from raincheck.core import commands
 from raincheck.core.change import Change, apply_event, next_phase, require_attempt
 from raincheck.core.commands import Cancel, Transition
 from raincheck.core.lifecycle import Event, Phase
@@ -22,7 +22,7 @@ from raincheck.errors import WrongState
 def transition(task: Task, command: Transition, now: datetime, limits: Limits) -> Change:
     next_phase(task, Event.TRANSITION)
     state = next_state(task, command, now)
-    check_size(command.variables, limits.variables, what="the data of the process")
+    check_size(command.variables, limits.variables, what="the data of the instance")
     is_from_outside = command.fence is None
     change = apply_event(
         task,
@@ -70,18 +70,18 @@ def next_state(task: Task, command: Transition, now: datetime) -> State:
     """
     if command.fence is not None:
         require_attempt(task, command.fence)
-    here = task.state
-    if here is None or (here.name, here.number) != (command.from_state, command.state_number):
-        raise WrongState(task.id, command.action, command.from_state, None if here is None else here.name)
+    current = task.state
+    if current is None or (current.name, current.number) != (command.from_state, command.state_number):
+        raise WrongState(task.id, command.action, command.from_state, None if current is None else current.name)
     check_name(command.to_state, what="a state's name")
     check_name(command.action, what="a transition's name")
-    return State(command.to_state, max(now, task.updated_at), here.number + 1)
+    return State(command.to_state, max(now, task.updated_at), current.number + 1)
 
 
 def describe_transition(command: Transition) -> str:
     """Describe the transition for people."""
-    told = f"{command.action}: {command.from_state} -> {command.to_state}"
-    return told if command.reason is None else f"{told} ({command.reason})"
+    text = f"{command.action}: {command.from_state} -> {command.to_state}"
+    return text if command.reason is None else f"{text} ({command.reason})"
 
 
 def encode_transition(task: Task, command: Transition) -> Payload:
@@ -92,18 +92,18 @@ def encode_transition(task: Task, command: Transition) -> Payload:
     )
 
 
-def due(task: Task, command: ask.Due, now: datetime) -> Change | None:
+def due(task: Task, command: commands.Due, now: datetime) -> Change | None:
     next_phase(task, Event.DUE)
     is_due = task.due_at is not None and task.due_at <= now
     return apply_event(task, Event.DUE, now, actor=command.actor) if is_due else None
 
 
-def signal(task: Task, command: ask.Signal, now: datetime) -> Change:
+def signal(task: Task, command: commands.Signal, now: datetime) -> Change:
     counts = {"signals": task.signals + 1, "open_inputs": task.open_inputs}
     return _apply_signal(task, Event.SIGNAL, now, command.actor, command.note, **counts)
 
 
-def answer(task: Task, command: ask.Answer, now: datetime, limits: Limits) -> Change | None:
+def answer(task: Task, command: commands.Answer, now: datetime, limits: Limits) -> Change | None:
     next_phase(task, Event.ANSWER)
     at = max(now, task.updated_at)
     answered = tuple(
@@ -128,7 +128,7 @@ def answer(task: Task, command: ask.Answer, now: datetime, limits: Limits) -> Ch
     return replace(change, inputs=answered)
 
 
-def cancel(task: Task, command: ask.Cancel, now: datetime) -> Change:
+def cancel(task: Task, command: commands.Cancel, now: datetime) -> Change:
     next_phase(task, Event.CANCEL)
     if command.into is not None:
         return cancel_into_state(task, command, now)
@@ -136,14 +136,14 @@ def cancel(task: Task, command: ask.Cancel, now: datetime) -> Change:
     return apply_event(task, Event.CANCEL, now, actor=command.actor, note=command.reason, status_message=clip(message))
 
 
-def pause(task: Task, command: ask.Pause, now: datetime) -> Change | None:
+def pause(task: Task, command: commands.Pause, now: datetime) -> Change | None:
     if task.phase is Phase.PAUSED or task.pausing:
         return None
     pausing = task.phase is Phase.RUNNING
     return apply_event(task, Event.PAUSE, now, actor=command.actor, note=command.reason, pausing=pausing)
 
 
-def resume(task: Task, command: ask.Resume, now: datetime) -> Change | None:
+def resume(task: Task, command: commands.Resume, now: datetime) -> Change | None:
     if task.phase is Phase.RUNNING and not task.pausing:
         return None
     return apply_event(task, Event.RESUME, now, actor=command.actor, pausing=False, due_at=task.due_at or now)

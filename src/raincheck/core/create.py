@@ -97,7 +97,7 @@ def _check_new_task(new: NewTask, now: datetime, limits: Limits) -> None:
     check_name(new.namespace, what="a namespace")
     check_name(new.tool.name, what="a tool's name")
     check_name(new.tool.version, what="a tool's version")
-    for name, what in ((new.state, "a state's name"), (new.subject, "the subject of a process")):
+    for name, what in ((new.state, "a state's name"), (new.subject, "the subject of an instance")):
         if name is not None:
             check_name(name, what=what)
     if new.parent_id is not None:
@@ -110,11 +110,13 @@ def _check_new_task(new: NewTask, now: datetime, limits: Limits) -> None:
     if new.request_digest is not None:
         check_name(new.request_digest, what="the digest of a request")
     if (new.idempotency_key is None) != (new.request_digest is None):
-        raise InvalidValue("an idempotency key goes with the digest of its request: see digest_request")
+        raise InvalidValue("an idempotency key requires the digest of its request, and the reverse: use digest_request")
     if new.priority not in PRIORITIES:
         raise InvalidValue(f"priority must be from {PRIORITIES[0]} to {PRIORITIES[-1]}, not {new.priority}")
     if new.deadline_at is not None and new.deadline_at <= max(now, new.due_at or now):
-        raise InvalidValue(f"task {new.id!r} would be past its deadline {new.deadline_at} before it begins")
+        raise InvalidValue(
+            f"task {new.id!r} would pass its deadline {new.deadline_at} before it starts: set a later one"
+        )
     check_size(new.arguments, limits.arguments, what="arguments")
     check_size(new.caller, limits.caller, what="the caller's identity")
 
@@ -149,7 +151,7 @@ def _check_creation(task: Task, creation: Creation, parents: tuple[TaskId | None
     if (new.namespace, new.owner) != (task.namespace, task.owner):
         raise InvalidValue(f"task {new.id!r} can't be spawned by {task.id!r}: give it the same namespace and owner")
     if new.parent_id not in parents:
-        kin = "it or nobody" if task.id in parents else "nobody, since it ends"
-        raise InvalidValue(f"task {new.id!r} can't be spawned by {task.id!r}: its parent must be {kin}")
+        allowed = "its parent must be that task or none" if task.id in parents else "that task ends, so set no parent"
+        raise InvalidValue(f"task {new.id!r} can't be spawned by {task.id!r}: {allowed}")
     if new.idempotency_key is not None:
-        raise InvalidValue(f"task {new.id!r} is spawned, and once only: it takes no idempotency key")
+        raise InvalidValue(f"task {new.id!r} is spawned, so it can't have an idempotency key: remove it")

@@ -8,8 +8,7 @@ for every store.
 from datetime import datetime
 from typing import assert_never
 
-from raincheck.core import attempt_rules, control_rules
-from raincheck.core import commands as ask
+from raincheck.core import attempt_rules, commands, control_rules
 from raincheck.core.change import Change
 from raincheck.core.limits import Limits
 from raincheck.core.records import Task
@@ -17,7 +16,7 @@ from raincheck.core.records import Task
 DEFAULT_LIMITS = Limits()
 
 
-def decide(task: Task, command: ask.Command, now: datetime, limits: Limits = DEFAULT_LIMITS) -> Change | None:
+def decide(task: Task, command: commands.Command, now: datetime, limits: Limits = DEFAULT_LIMITS) -> Change | None:
     """Return the change that the command makes to the task; None if there is nothing to change.
 
     Raises:
@@ -27,27 +26,34 @@ def decide(task: Task, command: ask.Command, now: datetime, limits: Limits = DEF
         TooLarge: a value in the command exceeds its limit.
     """
     match command:
-        case ask.Claim():
+        case commands.Claim():
             return attempt_rules.claim(task, command, now)
-        case ask.Note() | ask.Park() | ask.Release() | ask.Yield() | ask.Complete() | ask.Fail():
+        case (
+            commands.Note()
+            | commands.Park()
+            | commands.Release()
+            | commands.Yield()
+            | commands.Complete()
+            | commands.Fail()
+        ):
             return attempt_rules.decide_attempt_command(task, command, now, limits)
-        case ask.Interrupt():
+        case commands.Interrupt():
             return attempt_rules.interrupt(task, command, now)
-        case ask.Expire():
+        case commands.Expire():
             return attempt_rules.expire(task, command, now)
-        case ask.Due():
+        case commands.Due():
             return control_rules.due(task, command, now)
-        case ask.Signal():
+        case commands.Signal():
             return control_rules.signal(task, command, now)
-        case ask.Answer():
+        case commands.Answer():
             return control_rules.answer(task, command, now, limits)
-        case ask.Transition():
+        case commands.Transition():
             return control_rules.transition(task, command, now, limits)
-        case ask.Cancel():
+        case commands.Cancel():
             return control_rules.cancel(task, command, now)
-        case ask.Pause():
+        case commands.Pause():
             return control_rules.pause(task, command, now)
-        case ask.Resume():
+        case commands.Resume():
             return control_rules.resume(task, command, now)
         case _:
             assert_never(command)

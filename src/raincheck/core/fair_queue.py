@@ -7,12 +7,12 @@ none of that kind queued gets a position in the round after the one that is serv
 would compensate for the time in which the owner queued nothing or give it two positions in a round, and not in a later
 one.
 
-The served round is stored for each line (a namespace and a priority): the highest turn that was ever claimed from it.
+The served round is stored for each queue (a namespace and a priority): the highest turn that was ever claimed from it.
 It can't be derived from the queued tasks. The lowest turn there does not show who was just served, and does not advance
 while a task waits that no worker can run.
 
-Not every worker runs every tool, so a line may be served further for one tool than for another. A tool with tasks still
-waiting from earlier rounds is only served up to the first of them.
+Not every worker runs every tool, so a queue may be served further for one tool than for another. A tool with tasks
+still waiting from earlier rounds is only served up to the first of them.
 
 So an owner that joins a queue in which another has ten thousand tasks waits for a few positions, an owner that submits
 one task at a time gets as much as one that submits all at once, and a task that was answered or woken resumes soon,
@@ -28,7 +28,7 @@ from raincheck.core.owner import Owner
 from raincheck.core.records import Task, TaskId
 
 QueueKey: TypeAlias = tuple[str, int]
-"""A namespace and a priority: tasks of the same line compete with each other."""
+"""A namespace and a priority. Tasks with the same key compete with each other."""
 
 
 class QueuePosition(NamedTuple):
@@ -53,21 +53,21 @@ def enters_queue(before: Task | None, after: Task) -> bool:
 def next_turn(new: Task, queued: Iterable[tuple[Task, int]], served: int) -> int:
     """Return the turn of a task that enters the queue.
 
-    `queued` are the tasks in it with their turns, and the new task's line has been served up to the turn `served`.
+    `queued` are the queued tasks with their turns, and the new task's queue has been served up to the turn `served`.
     """
-    line = [(task, turn) for task, turn in queued if queue_key(task) == queue_key(new)]
-    same_kind = (turn for task, turn in line if turn_group(task) == turn_group(new))
-    same_tool = (turn for task, turn in line if task.tool == new.tool)
+    competing = [(task, turn) for task, turn in queued if queue_key(task) == queue_key(new)]
+    same_kind = (turn for task, turn in competing if turn_group(task) == turn_group(new))
+    same_tool = (turn for task, turn in competing if task.tool == new.tool)
     return turn_after(max(same_kind, default=0), min(same_tool, default=served), served)
 
 
 def queue_key(task: Task) -> QueueKey:
-    """Return the line of a task. Tasks of the same line wait for each other."""
+    """Return the key of the queue that a task waits in. Tasks in the same queue wait for each other."""
     return task.namespace, task.priority
 
 
 def turn_group(task: Task) -> tuple[Owner, bool]:
-    """Return the group within a line whose tasks follow one another: an owner's new tasks, or its resuming ones."""
+    """Return the group within a queue whose tasks follow one another: an owner's new tasks, or its resuming ones."""
     return task.owner, task.attempt_number > 0
 
 

@@ -53,9 +53,9 @@ class Family(Protocol):
 
 def write_with_relatives(change: Change, family: Family) -> None:
     """Write the change, and then its effects on relatives."""
-    following = family_steps(change)
+    steps = family_steps(change)
     found: Iterable[Task] | None = None
-    while (step := advance(following, found)) is not None:
+    while (step := advance(steps, found)) is not None:
         match step:
             case Change():
                 family.write(step)
@@ -105,16 +105,16 @@ def signal_parent(child: Task, parent: Task) -> Change | None:
     """Return the signal to the parent for a child's end or input request; None if the parent has ended."""
     if parent.is_terminal:
         return None
-    what = child.phase if child.is_terminal else "asks"
-    return decide(parent, Signal(actor=child.id, note=f"child {child.id} {what}"), child.updated_at)
+    event = child.phase if child.is_terminal else "requested input"
+    return decide(parent, Signal(actor=child.id, note=f"child {child.id} {event}"), child.updated_at)
 
 
 def cancel_children(ended: Task, children: Iterable[Task]) -> list[Change]:
     """Return the changes that cancel the live children of a task that ended."""
     if ended.phase is Phase.COMPLETED:
         return []
-    how = "was cancelled" if ended.phase is Phase.CANCELLED else "failed"
-    cancel = Cancel(actor=ended.id, reason=f"its parent {how}")
+    outcome = "was cancelled" if ended.phase is Phase.CANCELLED else "failed"
+    cancel = Cancel(actor=ended.id, reason=f"its parent {outcome}")
     decided = (decide(child, cancel, ended.updated_at) for child in children if not child.is_terminal)
     return [change for change in decided if change is not None]
 

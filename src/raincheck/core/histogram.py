@@ -4,7 +4,7 @@ Durations are counted in buckets, four for each doubling from a millisecond to 3
 most a fifth (2 ** 0.25) too long, whatever its size, and a histogram is at most `LAST_BUCKET + 1` small numbers.
 
 It holds `MAX_DURATIONS` durations. Beyond that, all counts are halved and rounded down: a tool that has become faster
-or slower is known as such after a few hundred tasks, and the one task that took a day because a disk was full is
+or slower is recognized after a few hundred tasks, and the one task that took a day because a disk was full is
 forgotten.
 """
 
@@ -53,11 +53,11 @@ class DurationHistogram:
         for bucket, count in counts.items():
             if not (_is_whole(bucket) and 0 <= bucket <= LAST_BUCKET and _is_whole(count) and count > 0):
                 raise InvalidValue(
-                    f"a sketch counts at least one in a bucket from 0 to {LAST_BUCKET}, not {count!r} in {bucket!r}"
+                    f"a histogram counts at least 1 in a bucket from 0 to {LAST_BUCKET}, not {count!r} in {bucket!r}"
                 )
         if sum(counts.values()) > MAX_DURATIONS:
             raise InvalidValue(
-                f"a sketch counts at most {MAX_DURATIONS} durations, not {sum(counts.values())}: merge sketches"
+                f"a histogram counts at most {MAX_DURATIONS} durations, not {sum(counts.values())}: use merged"
             )
         object.__setattr__(self, "counts", MappingProxyType(dict(sorted(counts.items()))))
 
@@ -70,13 +70,13 @@ class DurationHistogram:
         """
         try:
             pairs: Any = json.loads(text)
-            sketch = cls(dict(pairs))
+            histogram = cls(dict(pairs))
         except (TypeError, ValueError, RecursionError) as error:
-            raise InvalidValue(f"{text[:80]!r} is no sketch of durations: {error}") from error
+            raise InvalidValue(f"{text[:80]!r} is not a duration histogram: {error}") from error
         # Another order, or a bucket named twice, was not written by `dump` either.
-        if pairs != sketch._pairs():
-            raise InvalidValue(f"{text[:80]!r} is no sketch of durations: its buckets are not in order")
-        return sketch
+        if pairs != histogram._pairs():
+            raise InvalidValue(f"{text[:80]!r} is not a duration histogram: its buckets are not in order")
+        return histogram
 
     def dump(self) -> str:
         """Serialize to JSON: pairs of a bucket and its count."""
@@ -101,11 +101,11 @@ class DurationHistogram:
         Raises:
             InvalidValue: one is not a finite number.
         """
-        return self._and(Counter(map(_bucket_of, seconds)))
+        return self._add(Counter(map(_bucket_of, seconds)))
 
     def merged(self, other: "DurationHistogram") -> Self:
         """Return the histogram with the counts of another added."""
-        return self._and(other.counts)
+        return self._add(other.counts)
 
     def fraction_within(self, seconds: float) -> float:
         """Return the fraction of the tasks, from 0 to 1, that took at most `seconds`; 0 if none are counted.
@@ -126,15 +126,15 @@ class DurationHistogram:
             InvalidValue: the fraction is out of range, or the seconds are not a finite number.
         """
         if not 0 <= fraction <= 1:
-            raise InvalidValue(f"a share of tasks is from 0 to 1, not {fraction}")
+            raise InvalidValue(f"a fraction of tasks must be from 0 to 1, not {fraction}")
         # Computed in place, without a second histogram: this is called at every poll.
-        first, passed = _bucket_of(min_seconds), 0
+        first, counted = _bucket_of(min_seconds), 0
         wanted = fraction * sum(count for bucket, count in self.counts.items() if bucket >= first)
         for bucket, count in self.counts.items():
             if bucket < first:
                 continue
-            passed += count
-            if passed >= wanted:
+            counted += count
+            if counted >= wanted:
                 return BUCKET_EDGES[bucket]
         return None
 
@@ -152,7 +152,7 @@ class DurationHistogram:
         last = _bucket_of(seconds)
         return type(self)({bucket: count for bucket, count in self.counts.items() if bucket > last})
 
-    def _and(self, more: Mapping[int, int]) -> Self:
+    def _add(self, more: Mapping[int, int]) -> Self:
         counts = {bucket: self.counts.get(bucket, 0) + more.get(bucket, 0) for bucket in self.counts.keys() | more}
         # There are many more durations than buckets, so some bucket has several, and the result is not empty.
         while sum(counts.values()) > MAX_DURATIONS:
@@ -164,20 +164,20 @@ class DurationHistogram:
 
 
 def merge_histograms(
-    known: Mapping[str, DurationHistogram], new: Mapping[str, DurationHistogram]
+    stored: Mapping[str, DurationHistogram], new: Mapping[str, DurationHistogram]
 ) -> dict[str, DurationHistogram]:
-    """Return the histograms that are new or changed when `new` is merged into the `known` ones of a namespace.
+    """Return the histograms that are new or changed when `new` is merged into the `stored` ones of a namespace.
 
-    When `MAX_TOOLS` are known, further ones are left out: a caller that invents names must not fill a store.
+    When `MAX_TOOLS` are stored, further ones are left out: a caller that invents names must not fill a store.
     """
     changed: dict[str, DurationHistogram] = {}
-    room = MAX_TOOLS - len(known)
-    for tool, sketch in new.items():
-        is_known = tool in known
-        if not sketch.counts or not (is_known or room > 0):
+    free = MAX_TOOLS - len(stored)
+    for tool, histogram in new.items():
+        is_stored = tool in stored
+        if not histogram.counts or not (is_stored or free > 0):
             continue
-        changed[tool] = known[tool].merged(sketch) if is_known else sketch
-        room -= not is_known
+        changed[tool] = stored[tool].merged(histogram) if is_stored else histogram
+        free -= not is_stored
     return changed
 
 

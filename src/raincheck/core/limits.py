@@ -42,7 +42,9 @@ class Limits:
 
     def __post_init__(self) -> None:
         if not isinstance(self.ttl, timedelta) or not timedelta(0) <= self.ttl <= MAX_KEEP:  # pyright: ignore[reportUnnecessaryIsInstance] - not every caller is type-checked
-            raise ConfigurationError(f"the longest ttl is a timedelta from 0 to {MAX_KEEP.days} days, not {self.ttl!r}")
+            raise ConfigurationError(
+                f"the limit on ttl must be a timedelta from 0 to {MAX_KEEP.days} days, not {self.ttl!r}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class Quota:
     def __post_init__(self) -> None:
         for name, value in (("live", self.live), ("created", self.created)):
             if value is not None and value < 1:
-                raise ConfigurationError(f"a quota of {value} {name} tasks lets nobody in: allow at least one")
+                raise ConfigurationError(f"a quota of {value} {name} tasks allows no task: set it to at least 1")
         if not timedelta(0) < self.window <= MAX_WINDOW:
             raise ConfigurationError(f"a quota's window must be at most {MAX_WINDOW.days} days, not {self.window}")
 

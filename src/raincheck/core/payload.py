@@ -30,9 +30,9 @@ def _refuse(value: object) -> NoReturn:
     """Raise for a value that is not JSON, with advice on how to convert it where there is a way."""
     kind = type(value).__name__
     if hasattr(value, "model_dump"):
-        raise TypeError(f'a {kind} is a model, not JSON: give its model_dump(mode="json")')
+        raise TypeError(f'a {kind} is a model, not JSON: pass its model_dump(mode="json")')
     if hasattr(value, "__dataclass_fields__"):
-        raise TypeError(f"a {kind} is a dataclass, not JSON: give dataclasses.asdict of it")
+        raise TypeError(f"a {kind} is a dataclass, not JSON: pass dataclasses.asdict of it")
     raise TypeError(f"Object of type {kind} is not JSON serializable")
 
 

@@ -43,10 +43,10 @@ class RetryPolicy:
 
     def __post_init__(self) -> None:
         if not isinstance(self.attempts, int) or self.attempts < 1:  # pyright: ignore[reportUnnecessaryIsInstance] - not every caller is type-checked
-            raise ConfigurationError(f"a task needs at least one attempt, not {self.attempts!r}")
+            raise ConfigurationError(f"a retry policy needs at least one attempt, not {self.attempts!r}")
         for name, wait in (("first_wait", self.first_wait), ("max_wait", self.max_wait)):
             if not isinstance(wait, timedelta):  # pyright: ignore[reportUnnecessaryIsInstance] - likewise
-                raise ConfigurationError(f"the {name} of a retry is a timedelta, not {wait!r}")
+                raise ConfigurationError(f"a retry's {name} must be a timedelta, not {wait!r}")
         if not timedelta(0) <= self.first_wait <= self.max_wait <= MAX_WAIT:
             raise ConfigurationError(
                 f"retry waits must satisfy 0 <= first_wait <= max_wait <= {MAX_WAIT.days} days, "
@@ -68,7 +68,7 @@ class RetryPolicy:
         `chance` is a random number from 0 (the full wait) to 1 (the shortest).
         """
         if not 0.0 <= chance <= 1.0:
-            raise InvalidValue(f"chance is a random number from 0 to 1, not {chance}")
+            raise InvalidValue(f"chance must be a number from 0 to 1, not {chance}")
         wait = self.first_wait
         # Step-by-step multiplication stops at the cap, where a power of the factor would overflow.
         for _ in range(failures - 1):
@@ -102,14 +102,14 @@ class Retention:
     def __post_init__(self) -> None:
         for name, value in (("keep", self.keep), ("ttl", self.ttl)):
             if value is not None and not isinstance(value, timedelta):  # pyright: ignore[reportUnnecessaryIsInstance] - not every caller is type-checked
-                raise ConfigurationError(f"retention {name} is a timedelta, not {value!r}")
+                raise ConfigurationError(f"retention {name} must be a timedelta, not {value!r}")
             if value is not None and not timedelta(0) <= value <= MAX_KEEP:
                 raise ConfigurationError(f"retention {name} must be between 0 and {MAX_KEEP.days} days, not {value}")
 
     def expires_at(self, created_at: datetime, finished_at: datetime) -> datetime:
         """Return when a task that ended at `finished_at` may be deleted."""
-        kept = _later(finished_at, self.keep)
-        return kept if self.ttl is None else max(kept, _later(created_at, self.ttl))
+        end_of_keep = _later(finished_at, self.keep)
+        return end_of_keep if self.ttl is None else max(end_of_keep, _later(created_at, self.ttl))
 
     def promised_ttl(self, created_at: datetime, deadline_at: datetime | None) -> timedelta | None:
         """Return the ttl to report to a caller while the task is live; None if it is unbounded."""

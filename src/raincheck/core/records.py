@@ -54,7 +54,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The state of an instance in its workflow. `number` counts its transitions, so no two stays have the same one."""
+    """The state of an instance in its workflow. `number` counts its transitions, so each stay has its own number."""
 
     name: str
     since: datetime
@@ -152,7 +152,7 @@ class Task:
 
     @property
     def overdue_at(self) -> datetime | None:
-        """When its lease or its deadline passes, so that the sweeper must interrupt or end it."""
+        """When its lease or its deadline passes, after which the sweeper interrupts or ends it."""
         if self.is_terminal:
             return None
         ends = (self.deadline_at, None if self.attempt is None else self.attempt.lease.expires_at)
@@ -267,4 +267,4 @@ class Journal:
 
     def answer_to(self, key: str) -> Payload | None:
         """Return the answer to an input request, or None if it has no answer."""
-        return next((one.answer for one in self.inputs if one.key == key), None)
+        return next((question.answer for question in self.inputs if question.key == key), None)

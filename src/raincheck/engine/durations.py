@@ -12,7 +12,7 @@ MEASURED_PHASES = frozenset({Phase.COMPLETED, Phase.FAILED})
 """Phases that count. A cancelled task would have taken longer than it did."""
 
 RECOUNT_FACTOR = 16
-"""Recent durations are not merged while they number at most 1/16 of those already known."""
+"""Recent durations are not merged while there are at most 1/16 as many as merged ones."""
 
 EMPTY = DurationHistogram()
 
@@ -20,7 +20,7 @@ EMPTY = DurationHistogram()
 class Durations:
     """Duration histograms of one namespace.
 
-    Durations of this process count at once; the store gets them now and then.
+    Durations measured in this process count at once. They are saved to the store at intervals.
     """
 
     def __init__(self, deps: EngineDeps, namespace: str) -> None:
@@ -29,8 +29,8 @@ class Durations:
         self._stored: Mapping[str, DurationHistogram] = {}
         # The merged histogram of each requested tool, until one of its parts changes.
         self._merged: dict[str, DurationHistogram] = {}
-        # Not stored yet: unsaved, or being saved. The latest are not merged into a histogram yet: this happens on a
-        # read, not at the end of every task.
+        # Not stored yet: unsaved, or being saved. The recent durations are merged into a histogram when it is read, and
+        # not at the end of every task.
         self._recent: list[tuple[str, float]] = []
         self._unsaved: dict[str, DurationHistogram] = {}
         self._in_flight: Mapping[str, DurationHistogram] = {}
@@ -44,16 +44,16 @@ class Durations:
                 self._count()
 
     def histogram(self, tool: str) -> DurationHistogram:
-        """Return the durations of a tool's tasks. The more are known, the more recent ones it takes to merge again."""
-        known = self._merged.get(tool)
-        if known is not None and len(self._recent) * RECOUNT_FACTOR <= known.total:
-            return known
+        """Return the durations of a tool's tasks. The more are merged, the larger the next batch to merge."""
+        merged = self._merged.get(tool)
+        if merged is not None and len(self._recent) * RECOUNT_FACTOR <= merged.total:
+            return merged
         self._count()
-        known = self._stored.get(tool, EMPTY)
+        merged = self._stored.get(tool, EMPTY)
         for more in (self._in_flight.get(tool), self._unsaved.get(tool)):
-            known = known if more is None else known.merged(more)
-        self._merged[tool] = known
-        return known
+            merged = merged if more is None else merged.merged(more)
+        self._merged[tool] = merged
+        return merged
 
     @property
     def has_unsaved(self) -> bool:
@@ -74,12 +74,12 @@ class Durations:
 
     def _count(self) -> None:
         latest: dict[str, list[float]] = {}
-        for tool, took in self._recent:
-            latest.setdefault(tool, []).append(took)
+        for tool, duration in self._recent:
+            latest.setdefault(tool, []).append(duration)
         self._recent.clear()
         self._merged.clear()
-        for tool, seconds in latest.items():
-            self._unsaved[tool] = self._unsaved.get(tool, EMPTY).with_durations(seconds)
+        for tool, durations in latest.items():
+            self._unsaved[tool] = self._unsaved.get(tool, EMPTY).with_durations(durations)
 
     async def _save(self) -> None:
         self._count()
@@ -87,8 +87,8 @@ class Durations:
         try:
             self._stored = await self._deps.store.merge_durations(self._namespace, self._in_flight)
         except BaseException:
-            for tool, sketch in self._in_flight.items():
-                self._unsaved[tool] = sketch.merged(self._unsaved.get(tool, EMPTY))
+            for tool, histogram in self._in_flight.items():
+                self._unsaved[tool] = histogram.merged(self._unsaved.get(tool, EMPTY))
             raise
         finally:
             self._in_flight, self._saving = {}, None

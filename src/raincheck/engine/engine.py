@@ -95,7 +95,7 @@ class EngineBase:
         return await self._deps.store.view(TaskId(task_id), self._scope(owner), now=self._deps.clock.now())
 
     async def task(self, task_id: str, *, owner: Owner = LOCAL_OWNER) -> Task:
-        """Return the task alone: cheaper than a view of it."""
+        """Return the task without its outcome and input requests. This is cheaper than `view`."""
         return await self._deps.store.load(TaskId(task_id), self._scope(owner), now=self._deps.clock.now())
 
     async def wait(
@@ -132,7 +132,7 @@ class EngineBase:
         return self._follower(owner).follow_one(TaskId(task_id), last_seen, timeout)
 
     def follow_all(self, task_ids: Iterable[str], *, owner: Owner = LOCAL_OWNER) -> AsyncGenerator[View]:
-        """Follow many tasks at once, until all have ended. Tasks that do not exist (any more) are left out."""
+        """Follow many tasks at once, until all have ended. Tasks that do not exist, or no longer exist, are skipped."""
         return self._follower(owner).follow_many(map(TaskId, task_ids))
 
     async def result(self, task_id: str, *, owner: Owner = LOCAL_OWNER) -> Json:
@@ -177,10 +177,10 @@ class EngineBase:
         Raises:
             InvalidValue: an answer does not match its request. All the requests stay open.
         """
-        for question in (await self.view(task_id, owner=owner)).inputs:
-            if question.key in answers:
+        for input_request in (await self.view(task_id, owner=owner)).inputs:
+            if input_request.key in answers:
                 # In a thread: the validator is imported on first use, which reads the disk.
-                await asyncio.to_thread(check_answer, question, answers[question.key])
+                await asyncio.to_thread(check_answer, input_request, answers[input_request.key])
         return await self._answer(task_id, answers, owner, actor)
 
     async def answer_with_error(
@@ -256,7 +256,7 @@ class Engine(EngineBase):
     ) -> None:
         if not hasattr(store, "listen"):
             raise ConfigurationError(
-                f"an engine takes an open store, not {store!r}: `async with open_store(…) as store, Engine(store, …)`"
+                f"an engine needs an open store, not {store!r}: `async with open_store(…) as store, Engine(store, …)`"
             )
         settings = settings or Settings()
         clock = clock or store.capabilities.clock or SystemClock()
@@ -276,15 +276,15 @@ class Engine(EngineBase):
         await self.stop()
 
     def start(self) -> None:
-        """Start running tasks, including those that another process left behind.
+        """Start running tasks, including unfinished tasks of processes that have stopped.
 
         Raises:
             ConfigurationError: the engine is already running.
         """
         forbid_while_loading("an engine")
         if self._supervisor is not None:
-            raise ConfigurationError("this engine runs already: make another one, or stop it first")
-        machinery = Supervisor(
+            raise ConfigurationError("this engine is already running: stop it first, or create another engine")
+        supervisor = Supervisor(
             self._deps,
             self.namespace,
             self.toolbox,
@@ -293,15 +293,15 @@ class Engine(EngineBase):
             self.durations,
             works=self._works,
         )
-        machinery.start()
-        self._supervisor = machinery
+        supervisor.start()
+        self._supervisor = supervisor
 
     async def sync_definitions(self) -> None:
         """Store the definitions of tools that come from files, and load older versions that live tasks need."""
         await sync_definitions(self._deps.store, self.namespace, self.toolbox)
 
     async def stop(self) -> None:
-        """Shut down gracefully: tasks that do not end within their grace return to the queue for another process."""
+        """Shut down gracefully. Tasks that do not end within their grace period return to the queue."""
         if self._supervisor is None:
             return
         if self._stopping is None:
@@ -314,8 +314,8 @@ class Engine(EngineBase):
             self._supervisor = self._stopping = None
 
     def _create(self, creation: Creation, now: datetime) -> asyncio.Future[Task]:
-        begun = None if self._supervisor is None else self._supervisor.try_start(creation, now)
-        return super()._create(creation, now) if begun is None else begun
+        started = None if self._supervisor is None else self._supervisor.try_start(creation, now)
+        return super()._create(creation, now) if started is None else started
 
     def skip_grace(self) -> None:
         """During a stop: do not wait any longer for bodies to end by themselves."""

@@ -22,7 +22,7 @@ class TaskWaiter:
     def __init__(self, task_ids: Iterable[TaskId], next_poll_at: float) -> None:
         self.task_ids = list(task_ids)
         self.next_poll_at = next_poll_at
-        """When to poll all of the tasks, whatever else is busy: a change may have been missed."""
+        """When to poll all of the tasks, in case a change was missed."""
         self.event = asyncio.Event()
         self._changed: set[TaskId] = set()
         self._ended: dict[TaskId, View] = {}
@@ -70,49 +70,49 @@ class WaiterRegistry:
 
     def will_notify(self, task: Task) -> bool:
         """Return whether a listener has the task in this version, and will report its outcome."""
-        return any(has(task) for has in self._listeners.values())
+        return any(has_task(task) for has_task in self._listeners.values())
 
     def add_waiter(self, task_ids: Iterable[TaskId], *, next_poll_at: float) -> TaskWaiter:
         """Return a waiter that is notified when one of the tasks may have changed, until it is removed."""
-        woken = TaskWaiter(task_ids, next_poll_at)
-        for task_id in woken.task_ids:
-            self._waiters.setdefault(task_id, set()).add(woken)
-        return woken
+        waiter = TaskWaiter(task_ids, next_poll_at)
+        for task_id in waiter.task_ids:
+            self._waiters.setdefault(task_id, set()).add(waiter)
+        return waiter
 
     def remove_waiter(self, waiter: TaskWaiter) -> None:
         for task_id in waiter.task_ids:
-            waiting = self._waiters.get(task_id, set())
-            waiting.discard(waiter)
-            if not waiting:
+            waiters = self._waiters.get(task_id, set())
+            waiters.discard(waiter)
+            if not waiters:
                 self._waiters.pop(task_id, None)
 
     def wake_all(self) -> None:
-        """Wake every waiter: the source of their notifications has stopped."""
+        """Wake every waiter. Called when the source of notifications has stopped."""
         self.notify(list(self._waiters))
 
     def wake_due(self, now: float, poll_interval: float) -> None:
         """Wake the waiters whose poll is due, with all of their tasks."""
-        due = {woken for waiting in self._waiters.values() for woken in waiting if woken.next_poll_at <= now}
-        for woken in due:
-            woken.next_poll_at = now + poll_interval
-            woken.notify(woken.task_ids)
+        due = {waiter for waiters in self._waiters.values() for waiter in waiters if waiter.next_poll_at <= now}
+        for waiter in due:
+            waiter.next_poll_at = now + poll_interval
+            waiter.notify(waiter.task_ids)
 
     def dispatch_hint(self, hint: ChangeHint) -> None:
         """Pass a hint to all listeners, and to the waiters of its tasks."""
-        for hear in self._listeners:
-            hear(hint)
+        for on_hint in self._listeners:
+            on_hint(hint)
         self.notify(list(self._waiters) if hint == ANY_TASK else hint)
 
     def notify(self, task_ids: Iterable[TaskId]) -> None:
         """Notify the waiters that these tasks may have changed."""
         for task_id in task_ids:
-            for woken in self._waiters.get(task_id, ()):
-                woken.notify([task_id])
+            for waiter in self._waiters.get(task_id, ()):
+                waiter.notify([task_id])
 
     def notify_ended(self, view: View) -> None:
         """Notify the waiters of an ended task with its final view. They need not read it: it never changes again."""
-        for woken in self._waiters.get(view.task.id, ()):
-            woken.notify_ended(view)
+        for waiter in self._waiters.get(view.task.id, ()):
+            waiter.notify_ended(view)
 
 
 class FollowTimer:
@@ -139,7 +139,7 @@ class TaskFollower:
         self._waiters = waiters
         self._scope = scope
         self._poll_interval = poll_interval
-        self._began = deps.clock.now()
+        self._started_at = deps.clock.now()
 
     def follow_one(
         self, task_id: TaskId, last_seen: Task | None = None, timeout: float | None = None
@@ -156,7 +156,7 @@ class TaskFollower:
         """
         if last_seen is not None:
             # It may have ended and expired since then.
-            self._began = min(self._began, last_seen.updated_at)
+            self._started_at = min(self._started_at, last_seen.updated_at)
         return self._follow([task_id], last_seen, must_exist=True, timeout=timeout)
 
     def follow_many(self, task_ids: Iterable[TaskId]) -> AsyncGenerator[View]:
@@ -172,49 +172,49 @@ class TaskFollower:
         timeout: float | None = None,  # noqa: ASYNC109 - on the engine's clock
     ) -> AsyncGenerator[View]:
         if not self._waiters.is_listening:
-            raise ConfigurationError("this engine does not run, so it hears of nothing: enter it with `async with`")
-        seen = dict.fromkeys(task_ids, 0)
-        looks_at = self._deps.clock.monotonic() + self._poll_interval
-        woken, timer = self._waiters.add_waiter(seen, next_poll_at=looks_at), None
+            raise ConfigurationError("this engine is not running, so it can't follow tasks: enter it with `async with`")
+        versions = dict.fromkeys(task_ids, 0)
+        next_poll_at = self._deps.clock.monotonic() + self._poll_interval
+        waiter, timer = self._waiters.add_waiter(versions, next_poll_at=next_poll_at), None
         try:
-            timer = None if timeout is None else FollowTimer(self._deps.clock, timeout, woken)
-            look_at = set(seen)
+            timer = None if timeout is None else FollowTimer(self._deps.clock, timeout, waiter)
+            changed = set(versions)
             if last_seen is not None and self._will_be_notified(last_seen):
-                seen, look_at = {last_seen.id: last_seen.version}, set[TaskId]()
-            while seen:
-                for task_id in look_at & seen.keys():
+                versions, changed = {last_seen.id: last_seen.version}, set[TaskId]()
+            while versions:
+                for task_id in changed & versions.keys():
                     try:
-                        view = self._ended_view(woken, task_id) or await self._read_in_time(task_id, timer)
+                        view = self._ended_view(waiter, task_id) or await self._read_in_time(task_id, timer)
                     except TaskNotFound:
                         if must_exist:
                             raise
-                        del seen[task_id]
+                        del versions[task_id]
                         continue
                     if view is None:
                         return
-                    if view.task.version != seen[task_id]:
-                        seen[task_id] = view.task.version
+                    if view.task.version != versions[task_id]:
+                        versions[task_id] = view.task.version
                         yield view
                     if view.task.is_terminal:
-                        del seen[task_id]
+                        del versions[task_id]
                 if timer is not None and timer.is_expired:
                     return
-                if seen:
-                    await woken.event.wait()
-                    look_at = woken.pop_changed()
+                if versions:
+                    await waiter.event.wait()
+                    changed = waiter.pop_changed()
         finally:
-            self._waiters.remove_waiter(woken)
+            self._waiters.remove_waiter(waiter)
             if timer is not None:
                 timer.cancel()
 
-    def _will_be_notified(self, known: Task) -> bool:
-        return self._scope.covers(known.namespace, known.owner) and self._waiters.will_notify(known)
+    def _will_be_notified(self, task: Task) -> bool:
+        return self._scope.covers(task.namespace, task.owner) and self._waiters.will_notify(task)
 
-    def _ended_view(self, woken: TaskWaiter, task_id: TaskId) -> View | None:
+    def _ended_view(self, waiter: TaskWaiter, task_id: TaskId) -> View | None:
         """Return the final view of the task, if an attempt in this process wrote it and it is within the scope."""
-        view = woken.pop_ended(task_id)
-        is_theirs = view is not None and self._scope.covers(view.task.namespace, view.task.owner)
-        return view if is_theirs else None
+        view = waiter.pop_ended(task_id)
+        is_in_scope = view is not None and self._scope.covers(view.task.namespace, view.task.owner)
+        return view if is_in_scope else None
 
     async def _read_in_time(self, task_id: TaskId, timer: FollowTimer | None) -> View | None:
         """Read the task; None if the timeout expires first."""
@@ -237,8 +237,8 @@ class TaskFollower:
         tries = 0
         while self._waiters.is_listening:
             try:
-                return await self._deps.store.view(task_id, self._scope, now=self._began)
+                return await self._deps.store.view(task_id, self._scope, now=self._started_at)
             except StoreUnavailable:
                 tries += 1
                 await self._deps.clock.sleep(backoff_seconds(tries))
-        raise StoreUnavailable("the engine", "it has stopped: ask again when it runs")
+        raise StoreUnavailable("the engine", "it has stopped: try again when it is running")

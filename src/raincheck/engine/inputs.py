@@ -1,6 +1,6 @@
-"""Answers to input requests, and results of tasks.
+"""Checks answers to input requests, and reads results of tasks.
 
-An answer that does not match its request is rejected while the request is still open.
+An answer that does not match its request is rejected, and the request stays open.
 """
 
 from collections.abc import Mapping
@@ -38,19 +38,19 @@ def to_json_schema(schema: type[object] | Mapping[str, Json]) -> Json:
     """Return the JSON Schema of the requested input, given as a schema or a pydantic model.
 
     Raises:
-        InvalidValue: it is neither, or no form can ask for it.
+        InvalidValue: it is neither of these, or a form can't ask for it.
     """
     if isinstance(schema, Mapping):
         return schema
     if not hasattr(schema, "model_json_schema"):
-        raise InvalidValue(f"ask for a JSON Schema or a pydantic model, not {schema!r}")
+        raise InvalidValue(f"the schema of an input request is a JSON Schema or a pydantic model, not {schema!r}")
     # Forms support few kinds of fields, and the SDK knows how to render models as such. Its import is slow.
     from mcp.server.elicitation import render_elicitation_schema
 
     try:
         return cast("Json", render_elicitation_schema(cast("Any", schema)))
     except TypeError as error:
-        raise InvalidValue(f"nobody can be asked for a {schema.__name__}: {error}") from error
+        raise InvalidValue(f"a form can't ask for a {schema.__name__}: {error}") from error
 
 
 def parse_reply(answer: Json, schema: type[T] | Mapping[str, Json]) -> Reply[T]:
@@ -91,19 +91,19 @@ ERROR_KEY = "error"
 
 
 def check_capability(caller: Payload | None, kind: InputKind, request: Json) -> None:
-    """Reject an input request that the caller has no capability for: it would stay open forever.
+    """Reject an input request that the caller has no capability for. It would stay open forever.
 
-    The caller's capabilities are part of what the server recorded of the call, as `capabilities`. If nothing was
-    recorded, any request is allowed.
+    The server records the caller's capabilities with the call, as `capabilities`. If it recorded none, any request is
+    allowed.
 
     Raises:
-        ToolError: for the caller to read.
+        ToolError: the message names the missing capability, for the caller to read.
     """
-    known = decode(caller) if caller is not None else None
-    capabilities = known.get("capabilities") if isinstance(known, Mapping) else None
+    recorded = decode(caller) if caller is not None else None
+    capabilities = recorded.get("capabilities") if isinstance(recorded, Mapping) else None
     missing = missing_capability(capabilities, kind, request) if isinstance(capabilities, Mapping) else None
     if missing is not None:
-        raise ToolError(f"this tool has to ask something, and its caller did not declare the capability {missing}")
+        raise ToolError(f"this tool needs input from its caller, which did not declare the capability {missing}")
 
 
 def missing_capability(capabilities: Mapping[str, Json], kind: InputKind, request: Json) -> str | None:
@@ -136,18 +136,18 @@ def check_answer(input_request: InputRequest, answer: Json) -> None:
         case InputKind.SAMPLING:
             is_message = isinstance(answer.get("model"), str) and isinstance(answer.get("content"), Mapping | list)
             if not is_message or answer.get("role") not in ("user", "assistant"):
-                raise InvalidValue(f"{what} is what a model said: an object with role, content and model")
+                raise InvalidValue(f"{what} must be a sampling result: an object with role, content and model")
         case InputKind.ROOTS:
             if not isinstance(answer.get("roots"), list):
-                raise InvalidValue(f"{what} is an object with a list of roots")
+                raise InvalidValue(f"{what} must be an object with a list of roots")
         case _:
             assert_never(input_request.kind)
 
 
 def error_answer(error: ProtocolError) -> Json:
     """Return the stored form of an answer that is an error."""
-    told: dict[str, Any] = {"code": error.code, "message": str(error), "data": error.data}
-    return {ERROR_KEY: {name: value for name, value in told.items() if value is not None}}
+    fields: dict[str, Any] = {"code": error.code, "message": str(error), "data": error.data}
+    return {ERROR_KEY: {name: value for name, value in fields.items() if value is not None}}
 
 
 def unwrap_answer(answer: Json) -> Json:
@@ -163,12 +163,12 @@ def unwrap_answer(answer: Json) -> Json:
     return answer
 
 
-def _check_elicitation(what: str, question: InputRequest, answer: Mapping[str, Json]) -> None:
+def _check_elicitation(what: str, input_request: InputRequest, answer: Mapping[str, Json]) -> None:
     action, content = answer.get("action"), answer.get("content")
     if action not in ACTIONS:
         raise InvalidValue(f'{what} is {{"action": "accept", "content": …}} or has the action "decline" or "cancel"')
     if action == "accept":
-        request = decode(question.request)
+        request = decode(input_request.request)
         assert isinstance(request, Mapping)  # noqa: S101 - we wrote it
         # URL mode, which sends the user to a page, has no schema and no content.
         if "requestedSchema" in request:
@@ -188,14 +188,14 @@ def _check_content(what: str, content: Json, schema: Any) -> None:  # noqa: ANN4
         kind = validator_for(schema)
         kind.check_schema(schema)
     except SchemaError:
-        # The request's schema is invalid. That is not the answer's fault.
+        # The request's schema is invalid, so the answer can't be checked against it.
         return
     # An empty registry, so that no schema makes us fetch anything.
     try:
         error = next(iter(kind(schema, registry=Registry()).iter_errors(content)), None)
     except (Unresolvable, RecursionError):
-        # As above: the schema has an unresolvable reference, or refers to itself.
+        # The same: the schema has an unresolvable reference, or refers to itself.
         return
     if error is not None:
         where = f" at {error.json_path}" if error.absolute_path else ""
-        raise InvalidValue(f"{what} is not what was asked for: {error.message}{where}")
+        raise InvalidValue(f"{what} does not match the requested schema: {error.message}{where}")

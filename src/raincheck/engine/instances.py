@@ -28,7 +28,7 @@ LOCAL_OWNER = Owner.local()
 class WorkflowInstances:
     """The workflow instances of one namespace, scoped to their owners.
 
-    An owner of None covers every owner: for programs that do their own authorization.
+    With an owner of None, a method covers every owner. This is for programs that do their own authorization.
     """
 
     def __init__(self, deps: EngineDeps, namespace: str, toolbox: Toolbox) -> None:
@@ -53,17 +53,17 @@ class WorkflowInstances:
             TaskNotFound, InvalidValue: there is no such instance.
         """
 
-        def ask(journal: Journal) -> Command:
-            situation, process = self._load_state_machine(journal)
+        def make_command(journal: Journal) -> Command:
+            snapshot, machine = self._load_state_machine(journal)
             if journal.task.is_terminal:
-                raise TransitionRefused(task_id, action, situation.state, f"it is {journal.task.phase} already")
+                raise TransitionRefused(task_id, action, snapshot.state, f"it is {journal.task.phase} already")
             try:
-                fired = process.fire(situation, action, data, reason)
+                planned = machine.fire(snapshot, action, data, reason)
             except TransitionClosed as closed:
-                raise TransitionRefused(task_id, action, situation.state, str(closed)) from closed
-            return transition_command(fired, situation, actor)
+                raise TransitionRefused(task_id, action, snapshot.state, str(closed)) from closed
+            return transition_command(planned, snapshot, actor)
 
-        return await self._decide_and_commit(task_id, owner, ask)
+        return await self._decide_and_commit(task_id, owner, make_command)
 
     async def cancel(self, task_id: str, owner: Owner, actor: str, reason: str | None) -> Task:
         """Cancel a task. A workflow instance is cancelled as its workflow defines.
@@ -89,12 +89,12 @@ class WorkflowInstances:
         task = journal.task
         if task.state is not None and task.is_terminal:
             raise CancelRefused(task.id, "already-completed", f"it has ended in state {task.state.name!r}")
-        situation, process = self._load_state_machine(journal)
+        snapshot, machine = self._load_state_machine(journal)
         try:
-            fired = process.cancel(situation, reason)
-        except NotCancellable as no:
-            raise CancelRefused(task.id, no.reason, str(no)) from no
-        return transition_command(fired, situation, actor)
+            planned = machine.cancel(snapshot, reason)
+        except NotCancellable as error:
+            raise CancelRefused(task.id, error.reason, str(error)) from error
+        return transition_command(planned, snapshot, actor)
 
     async def available_transitions(
         self, task_id: str, *, owner: Owner | None = LOCAL_OWNER
@@ -102,8 +102,8 @@ class WorkflowInstances:
         """Return the transitions out of an instance's state, each with the reason if it is closed."""
         now = self._deps.clock.now()
         journal = await self._deps.store.journal(TaskId(task_id), self._scope(owner), now=now)
-        situation, process = self._load_state_machine(journal)
-        return () if journal.task.is_terminal else process.available(situation)
+        snapshot, machine = self._load_state_machine(journal)
+        return () if journal.task.is_terminal else machine.available(snapshot)
 
     async def find(
         self,
@@ -139,12 +139,14 @@ class WorkflowInstances:
     def _load_state_machine(self, journal: Journal) -> tuple[InstanceSnapshot, StateMachine]:
         task = journal.task
         if task.state is None:
-            raise InvalidValue(f"task {task.id!r} is no process: its tool {task.tool.name!r} has no states")
+            raise InvalidValue(
+                f"task {task.id!r} is not a workflow instance: its tool {task.tool.name!r} has no states"
+            )
         tool = self._toolbox.find(task.tool)
         if tool is None or tool.state_machine is None:
             raise InvalidValue(
-                f"task {task.id!r} is a process of workflow {task.tool.name!r} in version {task.tool.version!r}, which "
-                f"is not served here: ask a server that has it, or have an operator cancel the task"
+                f"task {task.id!r} is an instance of workflow {task.tool.name!r} in version {task.tool.version!r}, "
+                f"which is not served here: use a server that has it, or ask an operator to cancel the task"
             )
         return instance_snapshot(journal, task.state), tool.state_machine
 
@@ -153,22 +155,23 @@ class WorkflowInstances:
 
 
 def instance_snapshot(journal: Journal, state: State) -> InstanceSnapshot:
-    """Return the instance's position and data as they were read."""
+    """Return the state and data of an instance, as they were read."""
     data = _mapping({} if journal.variables is None else decode(journal.variables))
     return InstanceSnapshot(state.name, state.number, state.since, _mapping(decode(journal.arguments)), data)
 
 
 def transition_command(
-    planned: PlannedTransition, situation: InstanceSnapshot, actor: str, fence: int | None = None
+    planned: PlannedTransition, snapshot: InstanceSnapshot, actor: str, fence: int | None = None
 ) -> Command:
     """Return the command for a transition.
 
-    An instance that is cancelled ends with its transition; others end when the outcome of their body is written.
+    An instance that is cancelled ends with its transition. Any other instance ends when the outcome of its body is
+    written.
     """
-    is_new = dict(planned.data) != dict(situation.data)
-    variables = encode(dict(planned.data), what="the data of the process") if is_new else None
+    has_changed = dict(planned.data) != dict(snapshot.data)
+    variables = encode(dict(planned.data), what="the data of the instance") if has_changed else None
     into = Transition(
-        planned.action, situation.state, situation.number, planned.to, actor, planned.reason, variables, fence
+        planned.action, snapshot.state, snapshot.number, planned.to, actor, planned.reason, variables, fence
     )
     return Cancel(actor, planned.reason, into) if planned.kind == "cancel" else into
 

@@ -57,7 +57,7 @@ def check_type(what: str, value: object, expected: type) -> None:
 
 def is_coroutine_function(fn: object) -> bool:
     """Return whether calling it returns an awaitable. Includes objects with an async `__call__`."""
-    return any(inspect.iscoroutinefunction(one) for one in (fn, getattr(fn, "__call__", None)))  # noqa: B004 - checks the behaviour of a call
+    return any(inspect.iscoroutinefunction(candidate) for candidate in (fn, getattr(fn, "__call__", None)))  # noqa: B004 - checks the behaviour of a call
 
 
 def check_body(name: str, body: Callable[..., Any], *, is_isolated: bool) -> None:
@@ -69,7 +69,7 @@ def check_body(name: str, body: Callable[..., Any], *, is_isolated: bool) -> Non
     if not callable(body):
         raise ConfigurationError(f"tool {name!r} is a function, not {body!r}")
     if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
-        raise ConfigurationError(f"tool {name!r} is a generator, and a task has one result: return it")
+        raise ConfigurationError(f"tool {name!r} is a generator, but a task has a single result: return it instead")
     if is_isolated and not (inspect.isfunction(body) and "<" not in body.__qualname__):
         raise ConfigurationError(
             f"tool {name!r}: another process can't find {getattr(body, '__qualname__', body)!r}: "
@@ -82,14 +82,14 @@ def check_versions(name: str, version: Any, continues: Any) -> None:  # noqa: AN
     """Reject a name or versions that can't be stored.
 
     Raises:
-        ConfigurationError: the message says which.
+        ConfigurationError: the message says which one.
     """
     check_type(f"tool {name!r}: version", version, str)
-    check_type(f"tool {name!r}: continues, the versions it can go on with,", continues, tuple)
+    check_type(f"tool {name!r}: continues, the older versions whose tasks it can resume,", continues, tuple)
     try:
         check_name(name, what="a tool's name")
-        for one in (version, *continues):
-            check_name(one, what=f"a version of tool {name!r}")
+        for each in (version, *continues):
+            check_name(each, what=f"a version of tool {name!r}")
     except InvalidValue as error:
         raise ConfigurationError(str(error)) from error
 
@@ -103,8 +103,8 @@ def check_policies(name: str, retry: object, retry_on: Any, retention: object) -
     check_type(f"tool {name!r}: retry", retry, RetryPolicy)
     check_type(f"tool {name!r}: retention", retention, Retention)
     is_types = isinstance(retry_on, tuple) and all(
-        isinstance(one, type) and issubclass(one, BaseException)
-        for one in retry_on  # pyright: ignore[reportUnknownVariableType] - any value a caller passes
+        isinstance(kind, type) and issubclass(kind, BaseException)
+        for kind in retry_on  # pyright: ignore[reportUnknownVariableType] - any value a caller passes
     )
     if not is_types:
         raise ConfigurationError(f"tool {name!r}: retry_on is a tuple of types of errors, not {retry_on!r}")
@@ -117,14 +117,16 @@ def check_priority(name: str, priority: object) -> None:
 def _check_context(name: str, body: Callable[..., Any]) -> None:
     contexts = context_parameters(body)
     if len(contexts) > 1:
-        raise ConfigurationError(f"tool {name!r} takes its context twice, as {' and '.join(contexts)}: once will do")
+        raise ConfigurationError(
+            f"tool {name!r} takes its context twice, as {' and '.join(contexts)}: remove one of them"
+        )
     is_async = is_coroutine_function(body)
     wanted = TaskContext if is_async else SyncTaskContext
     for parameter, found in contexts.items():
         if found is not wanted:
             kind = "a coroutine" if is_async else "a plain function"
             raise ConfigurationError(
-                f"tool {name!r} is {kind}, and its parameter {parameter!r} a {found.__name__}: "
+                f"tool {name!r} is {kind}, but its parameter {parameter!r} is a {found.__name__}: "
                 f"make it a {wanted.__name__}"
             )
 
@@ -133,13 +135,17 @@ def context_parameters(body: Callable[..., Any]) -> dict[str, type]:
     """Return the parameters annotated as a context. A string annotation counts, even if it can't be evaluated."""
     found: dict[str, type] = {}
     for name, parameter in inspect.signature(body).parameters.items():
-        note = parameter.annotation
+        annotation = parameter.annotation
         # With postponed evaluation, the quotes of a string annotation are part of it.
-        words = note.strip("'\"").rpartition(".")[2] if isinstance(note, str) else getattr(note, "__name__", "")
-        context = CONTEXT_TYPES.get(words)
+        type_name = (
+            annotation.strip("'\"").rpartition(".")[2]
+            if isinstance(annotation, str)
+            else getattr(annotation, "__name__", "")
+        )
+        context = CONTEXT_TYPES.get(type_name)
         if context is not None:
             found[name] = context
-        elif name == "task" and (note is parameter.empty or "TaskContext" in str(note)):
+        elif name == "task" and (annotation is parameter.empty or "TaskContext" in str(annotation)):
             raise ConfigurationError(
                 f"{getattr(body, '__name__', body)!r}: annotate the parameter `task` as TaskContext, or in a plain "
                 f"function as SyncTaskContext, and nothing else; if it is an argument, give it its own type"
@@ -177,7 +183,7 @@ class Settings:
         if self.queues is not None:
             check_type("queues", self.queues, frozenset)
             if not self.queues:
-                raise ConfigurationError("queues names no tool: name some, or leave it out for all of them")
+                raise ConfigurationError("queues is empty: name at least one tool, or leave it out to run all of them")
         check_type("limits", self.limits, Limits)
         check_type("quota", self.quota, Quota)
         for name in ("lease", "park_after", "grace", "progress_interval", "poll_interval", "prune_interval"):

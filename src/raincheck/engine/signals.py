@@ -12,26 +12,26 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 async def run_until_signal(engine: Engine) -> None:
     """Run the engine until SIGTERM or SIGINT, then stop gracefully. A second signal skips the grace period."""
-    with stop_signals(engine.skip_grace) as told:
+    with stop_signals(engine.skip_grace) as stop_requested:
         async with engine:
-            await told.wait()
+            await stop_requested.wait()
 
 
 @contextmanager
 def stop_signals(on_repeat: Callable[[], None]) -> Generator[asyncio.Event]:
     """Yield an event that the first stop signal sets. Every further signal calls `on_repeat`."""
-    told = asyncio.Event()
+    stop_requested = asyncio.Event()
 
-    def tell() -> None:
-        if told.is_set():
+    def on_signal() -> None:
+        if stop_requested.is_set():
             on_repeat()
-        told.set()
+        stop_requested.set()
 
     loop = asyncio.get_running_loop()
     for number in STOP_SIGNALS:
-        loop.add_signal_handler(number, tell)
+        loop.add_signal_handler(number, on_signal)
     try:
-        yield told
+        yield stop_requested
     finally:
         for number in STOP_SIGNALS:
             loop.remove_signal_handler(number)

@@ -27,7 +27,7 @@ class SubmitRequest:
     idempotency_key: str | None = None
     ttl: timedelta | None = None
     timeout: timedelta | None = None
-    """For the whole task, unless its tool sets a shorter one."""
+    """Timeout for the whole task, unless its tool sets a shorter one."""
     actor: str = "caller"
 
 
@@ -43,8 +43,8 @@ def create_task(
 ) -> Creation:
     """Create the task for a tool call.
 
-    With `validate=False`, the tool's validator is skipped: the arguments are already validated, or can't be validated
-    yet.
+    With `validate=False`, the tool's validator is skipped because the arguments are already validated, or can't be
+    validated yet.
 
     Raises:
         InvalidValue: the arguments do not fit the tool, are not JSON or too large, or another value can't be stored.
@@ -53,8 +53,8 @@ def create_task(
     if validate:
         tool.validate(arguments)
     key = request.idempotency_key
-    of_tool = None if tool.timeout is None else timedelta(seconds=tool.timeout)
-    timeouts = [timeout for timeout in (of_tool, request.timeout) if timeout is not None]
+    tool_timeout = None if tool.timeout is None else timedelta(seconds=tool.timeout)
+    timeouts = [timeout for timeout in (tool_timeout, request.timeout) if timeout is not None]
     ttl = clamp_ttl(request.ttl, limits.ttl)
     new = NewTask(
         task_id or new_task_id(now),
@@ -79,7 +79,7 @@ def create_task(
 
 @dataclass(frozen=True, slots=True)
 class EngineDeps:
-    """What all attempts of an engine share."""
+    """The dependencies that all attempts of an engine share."""
 
     store: Store
     clock: Clock

@@ -35,7 +35,7 @@ class ExecutionMode(StrEnum):
     THREAD = "thread"
     """A plain function, in its own thread."""
     PROCESS = "process"
-    """Either, in a fresh process: what it does to its process affects no other code."""
+    """Either kind, in a fresh process, so that the body can't affect other code."""
 
 
 class ToolSettings(TypedDict, total=False):
@@ -84,7 +84,7 @@ class TaskTool:
     concurrency: int | None = None
     """Maximum attempts at once in one process."""
     validate: Callable[[Mapping[str, Json]], object] = identity
-    """Raises InvalidValue if a new task can't have these arguments; the parameter names are checked separately."""
+    """Raises InvalidValue if the arguments of a new task are invalid. The parameter names are checked separately."""
     state_machine: StateMachine | None = None
     """The workflow, if the tool's tasks are instances of a state machine."""
     definition: bytes | None = None
@@ -92,7 +92,7 @@ class TaskTool:
     get_subject: Callable[[Mapping[str, Json]], str | None] = no_subject
     """Returns the subject of a task with these arguments. Tasks can be listed by subject."""
     extract_value: Callable[[Json], Json] = identity
-    """Extracts what other tasks get of its result: all of it, unless the result is stored in a protocol's format."""
+    """Extracts from a result what other tasks get: all of it, unless it is stored in a protocol's format."""
 
     def __post_init__(self) -> None:
         checks.check_versions(self.name, self.version, self.continues)
@@ -101,12 +101,12 @@ class TaskTool:
         for name in ("attempt_timeout", "timeout", "grace"):
             seconds = getattr(self, name)
             if seconds is not None or name == "grace":
-                what = f"tool {self.name!r}: {name}"
-                checks.check_seconds(what, seconds, minimum=0.001, maximum=checks.MAX_TIMEOUT)
+                label = f"tool {self.name!r}: {name}"
+                checks.check_seconds(label, seconds, minimum=0.001, maximum=checks.MAX_TIMEOUT)
         if self.concurrency is not None:
             checks.check_count(f"tool {self.name!r}: concurrency", self.concurrency, minimum=1, maximum=PAGE_LIMIT)
         if self.isolation not in (None, "process"):
-            raise ConfigurationError(f'tool {self.name!r}: isolation is "process" or nothing, not {self.isolation!r}')
+            raise ConfigurationError(f'tool {self.name!r}: isolation is "process" or None, not {self.isolation!r}')
         checks.check_body(self.name, self.body, is_isolated=self.isolation is not None)
 
     @cached_property
@@ -135,9 +135,11 @@ class TaskTool:
 
     @cached_property
     def _takes_anything(self) -> bool:
-        """Return whether the body takes any keyword arguments, and names no parameter except its context."""
-        others = [one for one in self._signature.parameters.values() if one.name != self.context_parameter]
-        return [one.kind for one in others] == [inspect.Parameter.VAR_KEYWORD]
+        """Return whether the body takes any keyword arguments and has no other parameter except its context."""
+        parameters = [
+            parameter for parameter in self._signature.parameters.values() if parameter.name != self.context_parameter
+        ]
+        return [parameter.kind for parameter in parameters] == [inspect.Parameter.VAR_KEYWORD]
 
     def check_arguments(self, arguments: Mapping[str, object]) -> None:
         """Reject arguments that the body does not accept.
@@ -146,9 +148,11 @@ class TaskTool:
             InvalidValue: the message names them.
         """
         if not isinstance(arguments, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - not every caller is type-checked
-            raise InvalidValue(f"the arguments of tool {self.name!r} are names with values, not {arguments!r}")
+            raise InvalidValue(
+                f"the arguments of tool {self.name!r} are a mapping of names to values, not {arguments!r}"
+            )
         if self._takes_anything and self.context_parameter not in arguments:
-            # True of all tools of servers, whose functions are called through a wrapper. Binding is slow.
+            # This holds for all tools of servers, whose functions are called through a wrapper. Binding is slow.
             return
         context = {} if self.context_parameter is None else {self.context_parameter: None}
         try:
@@ -158,7 +162,7 @@ class TaskTool:
 
 
 def make_tool(body: Callable[..., Any], name: str | None = None, **settings: Unpack[ToolSettings]) -> TaskTool:
-    """Make a tool of a function, under the function's name unless another is given.
+    """Make a tool from a function. The name defaults to the function's name.
 
     Raises:
         ConfigurationError: the settings or the function are invalid.

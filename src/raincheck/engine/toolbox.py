@@ -42,7 +42,7 @@ class Toolbox:
         self._by_version: dict[Tool, TaskTool] = {}
         self._groups: tuple[ConcurrencyGroup, ...] | None = None
         self.build_from_definition: Callable[[bytes], TaskTool] | None = None
-        """Builds a tool from its definition, for tasks that started under a version that is no longer here."""
+        """Builds a tool from its definition, for tasks that started under a version that the toolbox no longer has."""
 
     def __iter__(self) -> Iterator[TaskTool]:
         return iter(dict.fromkeys(self._by_version.values()))
@@ -70,44 +70,44 @@ class Toolbox:
         """Add a tool.
 
         Raises:
-            ConfigurationError: there is already one of this name and version.
+            ConfigurationError: a tool of this name and version already exists.
         """
         for version in tool.runnable_tools:
             if version in self._by_version:
                 raise ConfigurationError(
-                    f"tool {version.name!r} is there already in version {version.version!r}: "
+                    f"tool {version.name!r} already exists in version {version.version!r}: "
                     f"give one of the two another name or version"
                 )
         self.replace(tool)
 
     def replace(self, tool: TaskTool) -> None:
-        """Add a tool, replacing any of its name: it runs the tasks that wait for the old one."""
+        """Add a tool, and replace any tool of the same name. It also runs the tasks that wait for the replaced tool."""
         self._by_version |= dict.fromkeys(tool.runnable_tools, tool)
         self._by_name[tool.name] = tool
         self._groups = None
 
     @property
     def concurrency_groups(self) -> tuple[ConcurrencyGroup, ...]:
-        """A group for each tool with its own limit, and one group for all others."""
+        """A group for each tool with its own limit, and one group for all tools without one."""
         if self._groups is None:
-            self._groups = tuple(self._make_pools())
+            self._groups = tuple(self._make_groups())
         return self._groups
 
-    def _make_pools(self) -> Iterator[ConcurrencyGroup]:
-        shared = frozenset(tool for one in self if one.concurrency is None for tool in one.runnable_tools)
+    def _make_groups(self) -> Iterator[ConcurrencyGroup]:
+        shared = frozenset(version for tool in self if tool.concurrency is None for version in tool.runnable_tools)
         if shared:
             yield ConcurrencyGroup(shared, None)
         yield from (
-            ConcurrencyGroup(one.runnable_tools, one.concurrency) for one in self if one.concurrency is not None
+            ConcurrencyGroup(tool.runnable_tools, tool.concurrency) for tool in self if tool.concurrency is not None
         )
 
     def add_older_version(self, tool: TaskTool) -> None:
-        """Add a tool for tasks that already wait for it, and not for new tasks."""
+        """Add a tool that runs tasks of an older version, but creates no new tasks."""
         self._by_version |= dict.fromkeys(tool.runnable_tools, tool)
         self._groups = None
 
     def subset(self, names: Collection[str] | None) -> "Toolbox":
-        """Return a view of these tools that follows later changes; all of them for None.
+        """Return a view of these tools, or of all tools for None. The view reflects later changes.
 
         Raises:
             ConfigurationError: there is no tool of such a name.
@@ -116,8 +116,10 @@ class Toolbox:
             return self
         unknown = sorted(set(names) - self._by_name.keys())
         if unknown:
-            there = ", ".join(sorted(self._by_name)) or "none at all"
-            raise ConfigurationError(f"there is no tool {', '.join(map(repr, unknown))} to work for: there is {there}")
+            existing = ", ".join(sorted(self._by_name)) or "none"
+            raise ConfigurationError(
+                f"there is no tool {', '.join(map(repr, unknown))} to run tasks for: the tools are {existing}"
+            )
         return _ToolSubset(self, frozenset(names))
 
     def get(self, name: str) -> TaskTool:
@@ -145,7 +147,7 @@ class _ToolSubset(Toolbox):
         self._names = names
         # Shared, so that tools added later appear here too.
         self._by_name, self._by_version = whole._by_name, whole._by_version
-        self._made_of: tuple[ConcurrencyGroup, ...] | None = None
+        self._parent_groups: tuple[ConcurrencyGroup, ...] | None = None
         self.build_from_definition = whole.build_from_definition
 
     def add_older_version(self, tool: TaskTool) -> None:
@@ -156,8 +158,8 @@ class _ToolSubset(Toolbox):
 
     @property
     def concurrency_groups(self) -> tuple[ConcurrencyGroup, ...]:
-        if self._made_of is not self._parent.concurrency_groups:
-            self._made_of, self._groups = self._parent.concurrency_groups, None
+        if self._parent_groups is not self._parent.concurrency_groups:
+            self._parent_groups, self._groups = self._parent.concurrency_groups, None
         return super().concurrency_groups
 
 
@@ -165,7 +167,7 @@ logger = logging.getLogger(__name__)
 
 
 async def sync_definitions(store: Store, namespace: str, toolbox: Toolbox) -> None:
-    """Store the definitions of the tools, and restore those that live tasks need and that are no longer here."""
+    """Store the definitions of the tools, and restore missing definitions that live tasks need."""
     if toolbox.build_from_definition is None:
         return
     needed = await store.save_definitions(namespace, _definitions(toolbox))
@@ -173,24 +175,24 @@ async def sync_definitions(store: Store, namespace: str, toolbox: Toolbox) -> No
         if toolbox.find(tool) is None:
             try:
                 # In a thread: it searches for commands and modules.
-                made = await asyncio.to_thread(toolbox.build_from_definition, definition)
-                toolbox.add_older_version(_checked(made, tool))
+                built = await asyncio.to_thread(toolbox.build_from_definition, definition)
+                toolbox.add_older_version(_checked(built, tool))
             except Exception as error:  # noqa: BLE001 - a stored definition may fail in any way, and the other tools must be served
                 logger.warning(
-                    "tasks of %r in version %r have to wait, since that version can't be used any more: bring back "
-                    "what it needs, or cancel them. %s",
+                    "tasks of %r in version %r can't run, since that version can't be loaded any more: restore what it "
+                    "needs, or cancel the tasks. %s",
                     tool.name,
                     tool.version,
                     error,
                 )
 
 
-def _checked(made: TaskTool, tool: Tool) -> TaskTool:
-    """Reject a stored definition that builds a different tool: it would run in place of that one."""
-    if made.runnable_tools != frozenset({tool}):
-        raise ConfigurationError(f"what was kept for it is {made.name!r} in version {made.version!r}")
-    return made
+def _checked(built: TaskTool, tool: Tool) -> TaskTool:
+    """Reject a stored definition that builds a different tool, which would run in place of the right one."""
+    if built.runnable_tools != frozenset({tool}):
+        raise ConfigurationError(f"its stored definition builds {built.name!r} in version {built.version!r}")
+    return built
 
 
 def _definitions(toolbox: Toolbox) -> Mapping[Tool, bytes]:
-    return {Tool(one.name, one.version): one.definition for one in toolbox if one.definition is not None}
+    return {Tool(tool.name, tool.version): tool.definition for tool in toolbox if tool.definition is not None}

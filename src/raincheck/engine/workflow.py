@@ -26,13 +26,13 @@ class InstanceSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class PlannedTransition:
-    """A transition that the workflow allows: its target state, and the instance's data after it."""
+    """A transition that the workflow allows, with its target state and the instance's data after it."""
 
     action: str
     to: str
     data: Mapping[str, Json]
     kind: EndKind | None = None
-    """The kind of end that the target state is, if it is one."""
+    """The kind of end state, if the target state is one."""
     reason: str | None = None
 
 
@@ -53,13 +53,13 @@ class TransitionClosed(RaincheckError):
 class NotCancellable(RaincheckError):
     """The workflow does not allow the instance to be cancelled. The message says why."""
 
-    def __init__(self, reason: CancelReason, why: str) -> None:
-        super().__init__(why)
+    def __init__(self, reason: CancelReason, message: str) -> None:
+        super().__init__(message)
         self.reason: CancelReason = reason
 
 
 class StateMachine(Protocol):
-    """A workflow with states. Pure: it decides on transitions, and the engine performs them."""
+    """A workflow with states. It has no side effects: it plans transitions, and the engine performs them."""
 
     @property
     def initial(self) -> str:
@@ -68,9 +68,9 @@ class StateMachine(Protocol):
 
     def fire(
         self,
-        situation: InstanceSnapshot,
+        snapshot: InstanceSnapshot,
         action: str,
-        given: Mapping[str, Json] | None = None,
+        data: Mapping[str, Json] | None = None,
         reason: str | None = None,
     ) -> PlannedTransition:
         """Plan a transition.
@@ -80,7 +80,7 @@ class StateMachine(Protocol):
         """
         ...
 
-    def cancel(self, situation: InstanceSnapshot, reason: str | None = None) -> PlannedTransition:
+    def cancel(self, snapshot: InstanceSnapshot, reason: str | None = None) -> PlannedTransition:
         """Plan the transition that cancels the instance.
 
         Raises:
@@ -88,6 +88,6 @@ class StateMachine(Protocol):
         """
         ...
 
-    def available(self, situation: InstanceSnapshot) -> Sequence[AvailableTransition]:
+    def available(self, snapshot: InstanceSnapshot) -> Sequence[AvailableTransition]:
         """Return the transitions out of the state."""
         ...

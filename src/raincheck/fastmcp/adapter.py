@@ -1,9 +1,9 @@
-"""Adapt a FastMCP server to the `MCPServer` interface, and functions of its author to tools that run as tasks.
+"""Adapt a FastMCP server to the `MCPServer` interface, and its author's functions to tools that run as tasks.
 
-FastMCP makes the tool: its schema, its injected parameters, and the conversion of its result. It sees the function
-without its task parameter, and calls it with the task where it runs as one.
+FastMCP creates the tool: its schema, its injected parameters, and the conversion of its result. It sees the function
+without its task parameter. When the function runs as a task, that parameter is passed too.
 
-The adapter has no more of an `MCPServer` than tasks need: which tools there are, how each is called in a task, and the
+The adapter implements only the part of `MCPServer` that tasks need: listing tools, calling a tool in a task, and the
 low-level server.
 """
 
@@ -32,7 +32,7 @@ from raincheck.server.tools.task_session import SdkContextFactory
 class ServerAdapter(MCPServer[Any]):
     """The `MCPServer` interface of a FastMCP server, as far as tasks need it."""
 
-    def __init__(self, server: AnyFastMCP) -> None:  # pyright: ignore[reportMissingSuperCall] - the server below is there already
+    def __init__(self, server: AnyFastMCP) -> None:  # pyright: ignore[reportMissingSuperCall] - the SDK's server exists already
         self.server = server
         self.catalog = ToolCatalog(server)
         # Under the names that tasks look up in an MCPServer.
@@ -41,7 +41,7 @@ class ServerAdapter(MCPServer[Any]):
         )
 
     def streamable_http_app(self, **options: Any) -> Starlette:  # noqa: ANN401 - the SDK's own
-        """Return the application that FastMCP itself makes, which has its own options."""
+        """Return FastMCP's own application, which has its own options."""
         del options
         return self.server.http_app(path="/mcp")
 
@@ -55,8 +55,8 @@ class ServerAdapter(MCPServer[Any]):
     ) -> CallToolResult | InputRequiredResult:
         """Run a tool in a task."""
         ctx = None if context is None else request_of(context)
-        assert ctx is not None  # noqa: S101 - only bodies call it, with the task's own
-        task = cast("TaskContext", getattr(ctx.session, "_task"))  # noqa: B009 - a session keeps it to itself
+        assert ctx is not None  # noqa: S101 - only task bodies call it, with a context
+        task = cast("TaskContext", getattr(ctx.session, "_task"))  # noqa: B009 - private in a session
         return await run_in_task(self.server, name, arguments, ctx, task)
 
 
@@ -69,8 +69,8 @@ class FastMCPFunction(ServedFunction):
         name: str,
         adapter: ServerAdapter,
         sdk_contexts: SdkContextFactory,
-        **listed: Any,  # noqa: ANN401 - what FastMCP lists of a tool
-    ) -> None:  # pyright: ignore[reportMissingSuperCall] - as FastMCP has them, and it makes the tool
+        **listed: Any,  # noqa: ANN401 - the options of FastMCP's tools
+    ) -> None:  # pyright: ignore[reportMissingSuperCall] - FastMCP creates the tool
         self.fn = fn
         self.name = name
         self._sdk_contexts = sdk_contexts
@@ -78,32 +78,32 @@ class FastMCPFunction(ServedFunction):
         self._context_name = next(iter(context_parameters(fn)), None)
         self.is_async = is_coroutine_function(fn)
         self.signature = self._signature()
-        self.tool = self._made(listed)
+        self.tool = self._make_tool(listed)
         self.sdk = adapter.catalog.to_sdk_tool(self.tool)
 
     def body(self, isolation: str | None) -> AnyFunction:
         if isolation is None:
-            return make_handler_body(self.name, self._never, self._sdk_contexts)
+            return make_handler_body(self.name, self._unused_handler, self._sdk_contexts)
         if self._has_injected_parameters():
             raise ConfigurationError(
-                f"tool {self.name!r} runs in a process of its own, where there is no server: it can take a "
-                f"TaskContext, and nothing that FastMCP injects"
+                f"tool {self.name!r} runs in its own process, without the server: it can take a TaskContext, but no "
+                f"parameters that FastMCP injects"
             )
         return ServedFunction(self.fn, self.name, self._sdk_contexts).body(isolation)
 
-    def _made(self, listed: dict[str, Any]) -> FunctionTool:
+    def _make_tool(self, listed: dict[str, Any]) -> FunctionTool:
         try:
             return Tool.from_function(self.stand_in(self._run), name=self.name, **listed)
         except (TypeError, ValueError, PydanticUserError, PydanticSchemaGenerationError) as error:
             raise ConfigurationError(f"tool {self.name!r} can't be listed: {error}") from error
 
-    async def _run(self, **given: Any) -> Any:  # noqa: ANN401 - whatever it takes and returns
-        return await self._call(current_task(self.name), given)
+    async def _run(self, **arguments: Any) -> Any:  # noqa: ANN401 - any arguments and any result
+        return await self._call(current_task(self.name), arguments)
 
     def _has_injected_parameters(self) -> bool:
         return inspect.signature(without_injected_parameters(self.tool.fn)).parameters.keys() != (
             self.signature.parameters.keys()
         )
 
-    async def _never(self, *_: object) -> None:
+    async def _unused_handler(self, *_: object) -> None:
         """Placeholder handler that is never called: a FastMCP server runs its tools by name."""

@@ -2,10 +2,10 @@
 
 In a task, a tool runs as in a call, with a context that works on the task.
 
-A tool that the server's own program calls, with `mcp.call_tool`, runs as a task of the caller that is being served.
+A tool that the server's own program calls with `mcp.call_tool` runs as a task of the caller that is being served.
 
-The private names are checked when tasks are attached, so that a FastMCP that has moved one is noticed there, with a
-clear message, and not at the first call.
+The private names are checked when tasks are attached, so that a FastMCP version without one of them is refused there
+with a clear message, and not at the first call.
 """
 
 import re
@@ -63,9 +63,11 @@ class DirectCalls:
             return await call_next()
         if is_in_task_body():
             # The task would hold its slot while it waits for another task. Enough of them would deadlock.
-            raise ConfigurationError(f"a task that needs tool {params.name!r} calls it with `task.spawn`")
+            raise ConfigurationError(
+                f"a task can't wait for tool {params.name!r}, which runs as a task too: use `task.spawn`"
+            )
         request = fastmcp_request_ctx.get()
-        ctx = None if request is None else request._srctx  # pyright: ignore[reportPrivateUsage] - there is no other way to it
+        ctx = None if request is None else request._srctx  # pyright: ignore[reportPrivateUsage] - no public API returns it
         owner = Owner.local() if ctx is None else await self._runtime.owner_of(ctx)
         # A caller that waits here can't be asked for input.
         caller: dict[str, Json] = {} if ctx is None else describe_caller(ctx)
@@ -73,8 +75,8 @@ class DirectCalls:
         engine, arguments = self._runtime.engine, to_jsonable_python(params.arguments or {})
         creating = engine.submit(params.name, arguments, owner=owner, caller=caller, timeout=UNSEEN_TASK_TIMEOUT)
         task = await self._abandoned_calls.wait_for_creation(creating)
-        ended = await self._abandoned_calls.wait_or_cancel(task, engine.wait(task.id, owner=owner))
-        result = await self._renderer.render_result(ended)
+        view = await self._abandoned_calls.wait_or_cancel(task, engine.wait(task.id, owner=owner))
+        result = await self._renderer.render_result(view)
         if result.get("isError"):
             raise FastToolError(text_of(result))
         return ToolResult.from_mcp_result(CallToolResult.model_validate(result, by_name=False))
@@ -93,14 +95,16 @@ def lowlevel_of(server: AnyFastMCP) -> Server[Any]:
     """
     if not isinstance(server, FastMCP):  # pyright: ignore[reportUnnecessaryIsInstance] - not every caller is type-checked
         raise ConfigurationError(
-            f"these tasks are attached to a server of FastMCP 4, not to {server!r}: for one of the `mcp` SDK, import "
+            f"these tasks attach to a server of FastMCP 4, not to {server!r}: for a server of the `mcp` SDK, import "
             f"Tasks from raincheck"
         )
     lowlevel = getattr(server, "_mcp_server", None)
-    missing = [name for place, name in PRIVATE if not hasattr(place, name)]
+    missing = [name for owner, name in PRIVATE if not hasattr(owner, name)]
     if missing or not isinstance(lowlevel, Server):
         name = missing[0] if missing else "_mcp_server"
-        raise ConfigurationError(f"FastMCP {fastmcp.__version__} has no {name}: use another 4.x with raincheck")
+        raise ConfigurationError(
+            f"FastMCP {fastmcp.__version__} has no {name}: install a version of FastMCP 4 that has it"
+        )
     return cast("Server[Any]", lowlevel)
 
 
@@ -110,17 +114,17 @@ def has_name(server: AnyFastMCP) -> bool:
 
 
 async def list_all_tools(server: AnyFastMCP) -> Sequence[Tool]:
-    """Return every tool of a server, whichever caller may call it: tasks of each may be waiting."""
+    """Return every tool of a server, whichever caller may use it, since tasks of any caller may be waiting."""
     return await AggregateProvider.list_tools(server)
 
 
 def is_client_call() -> bool:
-    """Return whether a call is the one that a client made, and not one that a tool or middleware makes on the way."""
+    """Return whether a client made this call, and not a tool or middleware while it serves another call."""
     return cast("Callable[[], bool]", getattr(dependencies, "_is_client_tool_call"))()  # noqa: B009 - it has no public name
 
 
 async def run_tool(tool: Tool, arguments: dict[str, Any]) -> ToolResult:
-    """Run a tool as its server would, through the middleware of a mounted server, and let its errors through."""
+    """Run a tool as its server would, through the middleware of a mounted server, and propagate its errors."""
     run = cast("Callable[[dict[str, Any]], Awaitable[ToolResult]]", getattr(tool, "_run"))  # noqa: B009 - likewise
     return await run(arguments)
 
@@ -133,7 +137,7 @@ class FastMCPSession(TaskSession):
 
     def __init__(self, task: TaskContext) -> None:
         super().__init__(task)
-        # State that `ctx.set_state` stores is found again in the task's next attempt, and in no other task.
+        # So that the task's next attempt, and no other task, finds the state that `ctx.set_state` stores.
         self._fastmcp_state_prefix = f"raincheck-{task.id}"
 
     async def send_progress_notification(
@@ -165,18 +169,18 @@ async def run_in_task(
     """Run a tool in a task. Middleware does not run again: it has seen the call.
 
     Raises:
-        ToolError: the tool, or FastMCP for it, reports an error to its caller.
+        ToolError: the tool, or FastMCP on its behalf, reports an error to its caller.
     """
     with bind_request_context(_as_request(ctx, task)), _map_errors(), _set_current_task(task):
         async with Context(fastmcp=server):
             tool = await server.get_tool(name)
             if tool is None:
-                raise NotFoundError(f"tool {name!r} is not there any more, or not for whoever called it")
+                raise NotFoundError(f"tool {name!r} no longer exists, or its caller may not use it any more")
             return to_call_result(await run_tool(tool, arguments))
 
 
 def _as_request(ctx: AnyContext, task: TaskContext) -> AnyContext:
-    """Return the request for FastMCP's context, in a version in which a tool may ask while it runs: a task may."""
+    """Return the request for FastMCP's context, in a protocol version that lets tools send requests while they run."""
     return replace(ctx, session=FastMCPSession(task), protocol_version=v2025.VERSION, meta={"progress_token": task.id})
 
 
@@ -199,11 +203,11 @@ def _map_errors() -> Generator[None]:
 
 
 def to_call_result(result: ToolResult) -> CallToolResult | InputRequiredResult:
-    """Convert what a tool returned to a result of the SDK."""
+    """Convert the result of a tool to the type of the SDK."""
     if isinstance(result, InputRequiredToolResult):
         return result.input_required
-    plain = result.to_mcp_result()
-    if isinstance(plain, CallToolResult):
-        return plain
-    content, structured = plain if isinstance(plain, tuple) else (plain, None)
+    converted = result.to_mcp_result()
+    if isinstance(converted, CallToolResult):
+        return converted
+    content, structured = converted if isinstance(converted, tuple) else (converted, None)
     return CallToolResult(content=content, structured_content=structured)

@@ -1,8 +1,8 @@
-"""Turn calls of a FastMCP server into tasks: behind its middleware and other extensions, before the tool.
+"""Turn calls of a FastMCP server into tasks: after its middleware and other extensions, before the tool.
 
-FastMCP has a hook for that, an extension's `intercept_tool_call`. But it passes on neither the request itself nor the
-`_meta` of a call, and accepts no answers of other protocol versions. So a call is recorded where it comes in, and its
-outcome is put into its answer where that goes out.
+FastMCP has a hook for that, an extension's `intercept_tool_call`. But the hook receives neither the request itself nor
+the `_meta` of a call, and accepts no answers of other protocol versions. So each call is recorded when it comes in, and
+its outcome is put into the answer when that is sent.
 """
 
 from collections.abc import Mapping
@@ -50,11 +50,11 @@ class FastMCPOutcome(BaseModel):
 
 
 _incoming_call: ContextVar[IncomingCall | None] = ContextVar("raincheck_fastmcp_request", default=None)
-_call_next: ContextVar[ToolCallContinuation | None] = ContextVar("raincheck_fastmcp_go_on", default=None)
+_call_next: ContextVar[ToolCallContinuation | None] = ContextVar("raincheck_fastmcp_call_next", default=None)
 
 
 class CallInterceptor(ServerExtension):
-    """Serves calls behind FastMCP's middleware. Until its handlers are set, it leaves calls to FastMCP."""
+    """Serves calls after FastMCP's middleware. Until its handlers are set, FastMCP serves them."""
 
     identifier = EXTENSION
 
@@ -73,7 +73,7 @@ class CallInterceptor(ServerExtension):
         """Serve `tools/call`."""
         assert self._serve is not None  # noqa: S101 - set before this is registered
         if params.name in self._fallback_names and not await self._look_up(params.name):
-            # FastMCP's middleware looks up the tool that is called.
+            # Not through FastMCP's middleware, which looks up the tool.
             return await self._serve(ctx, params)
         before = _incoming_call.set(IncomingCall(ctx, params))
         try:
@@ -104,7 +104,9 @@ class CallInterceptor(ServerExtension):
             return await self._direct_calls.call(params, call_next)
         if _version_in(request.ctx) is not None or not await self._look_up(params.name):
             if asks_for_task(request.ctx):
-                raise invalid_params(f"there is no tool {params.name!r} that can be called as a task like that")
+                raise invalid_params(
+                    f"there is no tool {params.name!r} to call as a task: check its name, and request no version of it"
+                )
             return await call_next()
         # Middleware may have changed the tool and its arguments. The rest is as it came in.
         changed = request.params.model_copy(update={"name": params.name, "arguments": params.arguments})
@@ -116,9 +118,9 @@ class CallInterceptor(ServerExtension):
 
     async def call_original(self, _ctx: AnyContext, _params: CallToolRequestParams) -> HandlerResult:
         """Let FastMCP serve a call that becomes no task."""
-        go_on = _call_next.get()
-        assert go_on is not None  # noqa: S101 - called from where that is set
-        return FastMCPOutcome(outcome=await go_on())
+        call_next = _call_next.get()
+        assert call_next is not None  # noqa: S101 - set by `intercept_tool_call`, which leads here
+        return FastMCPOutcome(outcome=await call_next())
 
     async def _look_up(self, name: str) -> bool:
         """Return whether the caller may call a tool of this name, and record the tool."""
@@ -144,7 +146,7 @@ def _as_outcome(answer: HandlerResult) -> ToolCallOutcome:
 
 
 def _version_in(ctx: AnyContext) -> str | None:
-    """Return the version of the tool that a caller names. A task runs the latest."""
+    """Return the version of the tool that the caller requests. A task always runs the latest."""
     meta = (ctx.params or {}).get("_meta")
     return extract_version_spec(cast("dict[str, Any]", meta)) if isinstance(meta, dict) else None
 

@@ -38,7 +38,7 @@ class Tasks(ServerTasks):
         @tasks.tool(inline_for=2)
         async def build_report(year: int, task: TaskContext) -> Report: ...
 
-    It accepts the options of `raincheck.Tasks`, and does the same. Attach it to the server that you run, and not to one
+    It accepts the options of `raincheck.Tasks`, and does the same. Attach it to the server that you run, not to one
     that is mounted there. Tools with FastMCP's own `task=True` become tasks automatically.
 
     Raises:
@@ -62,23 +62,23 @@ class Tasks(ServerTasks):
         lowlevel = lowlevel_of(server)
         if namespace is None and not has_name(server):
             raise ConfigurationError(
-                "tasks are kept under their server's name, so that others on the same store don't run them: "
+                "tasks are stored under their server's name, so that other servers on the same store don't run them: "
                 'name the server, as in FastMCP("reports"), or give a namespace'
             )
-        self._adapter = face = ServerAdapter(server)
-        seam = CallInterceptor(lowlevel, face)
+        self._adapter = ServerAdapter(server)
+        interceptor = CallInterceptor(lowlevel, self._adapter)
         try:
-            server.add_extension(seam)
+            server.add_extension(interceptor)
         except ValueError as error:
             raise ConfigurationError(
-                f"server {server.name!r} has tasks already: attach them once, and leave out FastMCP's TasksExtension"
+                f"server {server.name!r} has tasks already: attach them once, and remove FastMCP's TasksExtension"
             ) from error
         lowlevel.middleware.append(expose_output_properties)
-        theirs = lowlevel.get_request_handler("tools/call")
-        lowlevel.add_request_handler("tools/call", CallToolRequestParams, seam.call_original)
+        original_handler = lowlevel.get_request_handler("tools/call")
+        lowlevel.add_request_handler("tools/call", CallToolRequestParams, interceptor.call_original)
         try:
             super().__init__(
-                face,
+                self._adapter,
                 store,
                 namespace=namespace,
                 settings=settings,
@@ -90,19 +90,21 @@ class Tasks(ServerTasks):
                 clock=clock,
             )
         finally:
-            ours = lowlevel.get_request_handler("tools/call")
-            if theirs is not None:
-                lowlevel.add_request_handler("tools/call", CallToolRequestParams, theirs.handler)
-        assert ours is not None  # noqa: S101 - just attached
+            task_handler = lowlevel.get_request_handler("tools/call")
+            if original_handler is not None:
+                lowlevel.add_request_handler("tools/call", CallToolRequestParams, original_handler.handler)
+        assert task_handler is not None  # noqa: S101 - just attached
         self._direct_calls = DirectCalls(self._runtime)
-        telling = self._runtime.fallback_messages
-        seam.set_handlers(ours.handler, self._direct_calls, frozenset(() if telling is None else telling.tools))
-        lowlevel.add_request_handler("tools/call", CallToolRequestParams, seam.call)
-        lowlevel.add_request_handler("tools/list", PaginatedRequestParams, seam.list)
-        face.catalog.on_new = self._enable_declared
+        messages = self._runtime.fallback_messages
+        interceptor.set_handlers(
+            task_handler.handler, self._direct_calls, frozenset(() if messages is None else messages.tools)
+        )
+        lowlevel.add_request_handler("tools/call", CallToolRequestParams, interceptor.call)
+        lowlevel.add_request_handler("tools/list", PaginatedRequestParams, interceptor.list)
+        self._adapter.catalog.on_new = self._enable_declared
 
     @staticmethod
-    def of(server: Any) -> "Tasks | None":  # noqa: ANN401 - a FastMCP server, or what it is built on
+    def of(server: Any) -> "Tasks | None":  # noqa: ANN401 - any server
         """Return the tasks that are attached to a server, or None."""
         return cast("Tasks | None", vars(lowlevel_of(server)).get(TASKS_ATTRIBUTE))
 
@@ -126,7 +128,7 @@ class Tasks(ServerTasks):
         **settings: Unpack[ServedToolSettings],
     ) -> Callable[[F], F]: ...
 
-    def tool(  # pyright: ignore[reportIncompatibleMethodOverride] - FastMCP says other things of a tool than the SDK
+    def tool(  # pyright: ignore[reportIncompatibleMethodOverride] - FastMCP's tools have other options
         self,
         fn: Any = None,
         /,
@@ -180,7 +182,7 @@ class Tasks(ServerTasks):
     def _register_sdk_tool(self, name: str, options: DynamicToolOptions) -> NoReturn:
         del options
         raise ConfigurationError(
-            f"tool {name!r} is ready to run, and FastMCP's are functions: add one to the server, and enable it here"
+            f"tool {name!r} is a TaskTool, but a FastMCP tool is a function: add that to the server, and enable it here"
         )
 
     def _enable_declared(self, tool: Tool) -> None:

@@ -1,12 +1,12 @@
 """Convert the tools of a FastMCP server to those of the SDK.
 
-FastMCP finds a tool by asking its providers, which takes a while, and may find another one for each caller. The catalog
-records the tools that were seen, for code that can't wait: whether there is such a tool, and how its arguments are
-read.
+FastMCP looks up a tool by querying its providers, which is slow and may return a different tool for each caller. The
+catalog records the tools that have been seen, for code that can't wait: whether a tool exists, and how its arguments
+are validated.
 
-FastMCP's own client converts what tools return to values by their output schema. The schema that is shown to callers
-without tasks declares that the output may be a task instead. To that client, a schema of two kinds is just an object,
-so the properties of the first kind are repeated where the client looks for them.
+FastMCP's own client converts the output of tools by their output schema. The schema that callers without tasks see
+declares that the output may be a task instead. That client treats a schema with two alternatives as a plain object, so
+the properties of the first alternative are repeated where the client looks for them.
 """
 
 import inspect
@@ -34,25 +34,25 @@ async def expose_output_properties(ctx: AnyContext, call_next: CallNext) -> Hand
     if ctx.method != "tools/list":
         return result
     page = fields_of(result)
-    return page | {"tools": [_with_shape(tool) for tool in page.get("tools", ())]}
+    return page | {"tools": [_with_output_properties(tool) for tool in page.get("tools", ())]}
 
 
-def _with_shape(tool: dict[str, Any]) -> dict[str, Any]:
+def _with_output_properties(tool: dict[str, Any]) -> dict[str, Any]:
     schema: dict[str, Any] = tool.get("outputSchema") or {}
-    kinds: list[Any] = schema.get("anyOf") or []
-    if len(kinds) != 2 or kinds[1] != TASK_SCHEMA:
+    alternatives: list[Any] = schema.get("anyOf") or []
+    if len(alternatives) != 2 or alternatives[1] != TASK_SCHEMA:
         return tool
-    return {**tool, "outputSchema": {**_shape_of(kinds[0]), **schema}}
+    return {**tool, "outputSchema": {**_shared_output_keys(alternatives[0]), **schema}}
 
 
-def _shape_of(own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what both kinds share: properties that a task does not have. The client follows no references there."""
-    properties: Mapping[str, Any] = own.get("properties", {})
-    tasks = cast("Mapping[str, Any]", TASK_SCHEMA)["properties"]
-    if not properties or not properties.keys().isdisjoint(tasks) or "$ref" in str(properties):
+def _shared_output_keys(output_schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys to repeat: properties, unless a task has one of them. The client resolves no references there."""
+    properties: Mapping[str, Any] = output_schema.get("properties", {})
+    task_properties = cast("Mapping[str, Any]", TASK_SCHEMA)["properties"]
+    if not properties or not properties.keys().isdisjoint(task_properties) or "$ref" in str(properties):
         return {}
-    shape = {name: value for name, value in own.items() if name in ("title", "x-fastmcp-wrap-result")}
-    return {**shape, "properties": properties}
+    keys = {name: value for name, value in output_schema.items() if name in ("title", "x-fastmcp-wrap-result")}
+    return {**keys, "properties": properties}
 
 
 class ToolCatalog:
@@ -70,7 +70,7 @@ class ToolCatalog:
         return None if seen is None else seen[1]
 
     def record(self, tool: Tool) -> SdkTool:
-        """Record a tool. While the tool stays the same, so does the record: FastMCP may make a copy each time."""
+        """Record a tool. The record stays the same while the tool does: FastMCP may return a copy each time."""
         seen = self._seen.get(tool.name)
         if seen is None or not _is_same(seen[0], tool):
             seen = self._seen[tool.name] = (tool, self.to_sdk_tool(tool))
@@ -78,12 +78,12 @@ class ToolCatalog:
         return seen[1]
 
     def record_all(self, tools: Iterable[Tool]) -> None:
-        """Record several tools. Of the versions of one tool, the latest counts, which is the one that is called."""
+        """Record several tools. Of several versions of a tool, the latest is recorded, since calls run that one."""
         for tool in sorted(tools, key=version_sort_key):
             self.record(tool)
 
     def to_sdk_tool(self, tool: Tool) -> SdkTool:
-        """Convert a tool to the SDK's type, as far as that is needed before a task starts."""
+        """Convert a tool to the SDK's type, with the fields that are needed before a task starts."""
         return SdkTool.model_construct(
             fn=_not_callable,
             name=tool.name,
@@ -116,36 +116,40 @@ class FastMCPFuncMetadata(FuncMetadata):
         """Return the arguments as FastMCP would convert them.
 
         Raises:
-            ValidationError: they don't fit.
+            ValidationError: they are invalid.
         """
         if self.function is None:
             return arguments_to_validate
         if self.is_strict:
-            return self._reading.validate_json(to_json(arguments_to_validate), strict=True)
-        return self._reading.validate_python(arguments_to_validate)
+            return self._validator.validate_json(to_json(arguments_to_validate), strict=True)
+        return self._validator.validate_python(arguments_to_validate)
 
     @cached_property
-    def _reading(self) -> TypeAdapter[dict[str, Any]]:
-        return TypeAdapter(cast("type[dict[str, Any]]", make_reader(self.function)))
+    def _validator(self) -> TypeAdapter[dict[str, Any]]:
+        return TypeAdapter(cast("type[dict[str, Any]]", make_argument_collector(self.function)))
 
 
-def make_reader(function: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
-    """Return a function with the parameters of another that returns its arguments: pydantic calls what it validates."""
+def make_argument_collector(function: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
+    """Return a function with the same parameters that returns its arguments, since pydantic calls what it validates."""
     signature = inspect.signature(function, eval_str=True)
 
-    def call(*args: Any, **kwargs: Any) -> dict[str, Any]:  # noqa: ANN401 - of any function
+    def call(*args: Any, **kwargs: Any) -> dict[str, Any]:  # noqa: ANN401 - any function
         return signature.bind(*args, **kwargs).arguments
 
-    notes = {one.name: one.annotation for one in signature.parameters.values() if one.annotation is not one.empty}
+    annotations = {
+        parameter.name: parameter.annotation
+        for parameter in signature.parameters.values()
+        if parameter.annotation is not parameter.empty
+    }
     call.__signature__ = signature  # type: ignore[attr-defined] # where `inspect` looks first
-    call.__annotations__ = notes
+    call.__annotations__ = annotations
     return call
 
 
-def _is_same(one: Tool, other: Tool) -> bool:
-    return one is other or (
-        (one.key, one.parameters, one.annotations) == (other.key, other.parameters, other.annotations)
-        and getattr(one, "fn", None) is getattr(other, "fn", None)
+def _is_same(first: Tool, second: Tool) -> bool:
+    return first is second or (
+        (first.key, first.parameters, first.annotations) == (second.key, second.parameters, second.annotations)
+        and getattr(first, "fn", None) is getattr(second, "fn", None)
     )
 
 

@@ -44,21 +44,21 @@ async def check_database(target: DatabaseTarget, clock: Clock) -> list[HealthFin
 
 
 async def _check_server(connection: Connection, target: DatabaseTarget, clock: Clock) -> AsyncGenerator[HealthFinding]:
-    asked = clock.now()
-    version, is_standby, is_read_only, moment, used, most = await _row(connection, "server")
-    yield HealthFinding.ok("server", f"PostgreSQL {version}")
+    asked_at = clock.now()
+    server_version, is_standby, is_read_only, moment, used, max_connections = await _row(connection, "server")
+    yield HealthFinding.ok("server", f"PostgreSQL {server_version}")
     yield _check_writes(is_standby=is_standby, is_read_only=is_read_only)
-    yield _check_connections(used, most)
-    yield _check_time(moment - asked, clock.now() - asked)
-    known = await newest_version()
+    yield _check_connections(used, max_connections)
+    yield _check_time(moment - asked_at, clock.now() - asked_at)
+    newest = await newest_version()
     (closed,) = await _row(connection, "closed_schemas", schemas=[target.schema, target.jobs_schema])
     if closed:
         yield _check_schema_rights([f"the schema {schema}" for schema in closed])
         return
-    found = await schema_version(connection, target, known)
+    version_found = await schema_version(connection, target, newest)
     has_queue = await is_migrated(connection, target.jobs_schema)
-    yield _check_schema(target, found, known, has_queue=has_queue)
-    if found < known or not has_queue:
+    yield _check_schema(target, version_found, newest, has_queue=has_queue)
+    if version_found < newest or not has_queue:
         return
     (locked,) = await _row(connection, "rights", tables=WRITABLE_TABLES)
     yield _check_schema_rights(locked)
@@ -69,83 +69,93 @@ async def _check_server(connection: Connection, target: DatabaseTarget, clock: C
 def _check_writes(*, is_standby: bool, is_read_only: bool) -> HealthFinding:
     if is_standby:
         return HealthFinding.bad(
-            "writes", "the server is a standby, which takes none", "name the primary in the store's URL"
+            "writes", "the server is a standby, which does not accept writes", "name the primary in the store's URL"
         )
     if is_read_only:
         do = "name the primary in the store's URL, or set default_transaction_read_only to off"
         return HealthFinding.bad("writes", "the database is set to read-only", do)
-    return HealthFinding.ok("writes", "the database takes them")
+    return HealthFinding.ok("writes", "the database accepts writes")
 
 
-def _check_connections(used: int, most: int) -> HealthFinding:
-    left = max(0, most - used)
-    said = f"{used} of {most} connections are taken"
-    do = "raise max_connections, run fewer servers and workers, or look for who else keeps some open"
-    if left < CRITICAL_CONNECTIONS:
-        return HealthFinding.bad("connections", said, do)
+def _check_connections(used: int, max_connections: int) -> HealthFinding:
+    free = max(0, max_connections - used)
+    message = f"{used} of {max_connections} connections are in use"
+    do = "raise max_connections, run fewer servers and workers, or find other programs that keep connections open"
+    if free < CRITICAL_CONNECTIONS:
+        return HealthFinding.bad("connections", message, do)
     return (
-        HealthFinding.warn("connections", said, do) if left < LOW_CONNECTIONS else HealthFinding.ok("connections", said)
+        HealthFinding.warn("connections", message, do)
+        if free < LOW_CONNECTIONS
+        else HealthFinding.ok("connections", message)
     )
 
 
-def _check_time(ahead: timedelta, asking: timedelta) -> HealthFinding:
-    """Compare the clocks. The database read its clock between the query and the response, `asking` apart."""
-    apart = max(timedelta(0), -ahead, ahead - asking)
-    said = f"the database's clock and this machine's are {format_duration(apart.total_seconds())} apart"
+def _check_time(ahead: timedelta, query_time: timedelta) -> HealthFinding:
+    """Compare the clocks. The database read its clock between the query and the response, `query_time` apart."""
+    apart = max(timedelta(0), -ahead, ahead - query_time)
+    message = f"the database's clock and this machine's are {format_duration(apart.total_seconds())} apart"
     if apart <= MAX_CLOCK_SKEW:
-        return HealthFinding.ok("time", said)
-    do = "let both take their time from the same place (NTP). Leases go by the database's; logs and tokens do not"
-    return HealthFinding.warn("time", said, do)
+        return HealthFinding.ok("time", message)
+    do = "synchronize both clocks with NTP. Leases use the database's clock, but logs and tokens do not"
+    return HealthFinding.warn("time", message, do)
 
 
-def _check_schema(target: DatabaseTarget, found: int, known: int, *, has_queue: bool) -> HealthFinding:
-    migrate = "run raincheck migrate as the owner of the schema, or start a server that may make tables"
-    if found == 0:
-        return HealthFinding.bad("schema", f"there are no tables of raincheck in the schema {target.schema!r}", migrate)
-    if found < known:
-        return HealthFinding.bad("schema", f"version {found}, and this raincheck has version {known}", migrate)
+def _check_schema(target: DatabaseTarget, version: int, newest: int, *, has_queue: bool) -> HealthFinding:
+    migrate = "run raincheck migrate as the owner of the schema, or start a server that may create tables"
+    if version == 0:
+        return HealthFinding.bad("schema", f"raincheck has no tables in the schema {target.schema!r}", migrate)
+    if version < newest:
+        return HealthFinding.bad("schema", f"version {version}, and this raincheck has version {newest}", migrate)
     if not has_queue:
-        said = f"the tables of the queue in the schema {target.jobs_schema!r} are missing, or older than Procrastinate"
-        return HealthFinding.bad("schema", said, migrate)
-    return HealthFinding.ok("schema", f"version {found}, the newest")
+        message = (
+            f"the tables of the queue in the schema {target.jobs_schema!r} are missing, or older than Procrastinate"
+        )
+        return HealthFinding.bad("schema", message, migrate)
+    return HealthFinding.ok("schema", f"version {version}, the newest")
 
 
 def _check_schema_rights(locked: list[str]) -> HealthFinding:
     if not locked:
         return HealthFinding.ok("rights", "this user can read and write all tables")
-    said = f"this user can't read and write {', '.join(locked)}"
+    message = f"this user can't read and write {', '.join(locked)}"
     return HealthFinding.bad(
-        "rights", said, "grant it the rights to that, or name the user that the servers have in the store's URL"
+        "rights", message, "grant it those rights, or use the servers' database user in the store's URL"
     )
 
 
 async def _check_jobs(connection: Connection) -> list[HealthFinding]:
     alive, waiting = await _row(connection, "workers", stale=STALE_AFTER)
-    (held,) = await _row(connection, "held_jobs", attempt=JOB_NAME, stale=STALE_AFTER)
-    found = [*_check_missing_jobs(await _rows(connection, "missing_jobs", attempt=JOB_NAME, lately=FETCH_GRACE))]
-    if held:
-        said = f"dead workers have {'1 job' if held == 1 else f'{held} jobs'}"
-        wait, start = "look again in a minute: a live one gives them to others", "start a worker: it takes them back"
-        found.append(HealthFinding.warn("jobs", said, wait) if alive else HealthFinding.bad("jobs", said, start))
-    return [*(found or [HealthFinding.ok("jobs", "every task that waits has one")]), _check_alive(alive, waiting)]
+    (stranded,) = await _row(connection, "held_jobs", attempt=JOB_NAME, stale=STALE_AFTER)
+    findings = [*_check_missing_jobs(await _rows(connection, "missing_jobs", attempt=JOB_NAME, lately=FETCH_GRACE))]
+    if stranded:
+        message = f"dead workers hold {'1 job' if stranded == 1 else f'{stranded} jobs'}"
+        wait, start = (
+            "check again in a minute: a live worker returns them to the queue",
+            "start a worker: it returns them to the queue",
+        )
+        findings.append(
+            HealthFinding.warn("jobs", message, wait) if alive else HealthFinding.bad("jobs", message, start)
+        )
+    return [*(findings or [HealthFinding.ok("jobs", "every queued task has a job")]), _check_alive(alive, waiting)]
 
 
 def _check_missing_jobs(rows: list[tuple[Any, ...]]) -> Iterator[HealthFinding]:
-    """Report jobs that were lost. A worker with free slots starts their tasks anyway, after a while."""
+    """Report lost jobs. After a while, a worker with free slots starts their tasks anyway."""
     for namespace, tool, version, count in rows:
         name = f"{printable(tool)} (version {printable(version)}) of {printable(namespace)!r}"
         waits = f"1 task of {name} waits" if count == 1 else f"{count} tasks of {name} wait"
         ls = f"raincheck tasks ls --status queued --tool {printable(tool)}"
-        do = f"look again in a minute: a worker with room begins it all the same. Else pause and resume what {ls} shows"
+        wait = "check again in a minute: a worker with a free slot starts such tasks, too"
+        do = f"{wait}. If they still wait, pause and resume the tasks that this command lists: {ls}"
         yield HealthFinding.warn("jobs", f"{waits} without a job", do)
 
 
 def _check_alive(alive: int, waiting: int) -> HealthFinding:
-    said = f"{'1 process takes' if alive == 1 else f'{alive} processes take'} jobs"
+    message = f"{'1 process takes' if alive == 1 else f'{alive} processes take'} jobs"
     if alive or not waiting:
-        return HealthFinding.ok("alive", said)
+        return HealthFinding.ok("alive", message)
     waits = "1 task waits" if waiting == 1 else f"{waiting} tasks wait"
-    return HealthFinding.bad("alive", f"{said}, and {waits}", "start a worker: raincheck worker TARGET")
+    return HealthFinding.bad("alive", f"{message}, and {waits}", "start a worker: raincheck worker TARGET")
 
 
 async def _row(connection: Connection, query: str, **parameters: object) -> tuple[Any, ...]:

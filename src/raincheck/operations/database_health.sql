@@ -1,7 +1,7 @@
--- What a checkup asks of a PostgreSQL database. It only reads.
+-- Read-only health checks of a PostgreSQL database.
 
 -- name: server
--- Which server it is, whether it takes writes, what time it has, and how many connections it has and may have.
+-- The version of the server, whether it accepts writes, its clock, and its current and maximum connections.
 SELECT
     current_setting('server_version'),
     pg_is_in_recovery(),
@@ -12,12 +12,12 @@ SELECT
         - coalesce(current_setting('reserved_connections', true)::bigint, 0);
 
 -- name: closed_schemas
--- The schemas that are there, and that this user may not look into.
+-- The existing schemas that this user may not use.
 SELECT coalesce(array_agg(nspname::text ORDER BY nspname), '{}') FROM pg_namespace
 WHERE nspname = ANY(%(schemas)s) AND NOT has_schema_privilege(oid, 'USAGE');
 
 -- name: rights
--- The tables that this user can't read and write, of those that tasks need.
+-- The required tables that this user can't read and write.
 SELECT coalesce(array_agg(name::text ORDER BY name), '{}') FROM unnest(%(tables)s::text[]) AS name
 WHERE NOT has_table_privilege(name, 'SELECT')
     OR NOT has_table_privilege(name, 'INSERT')
@@ -25,8 +25,8 @@ WHERE NOT has_table_privilege(name, 'SELECT')
     OR NOT has_table_privilege(name, 'DELETE');
 
 -- name: missing_jobs
--- Tools with more tasks in the queue than jobs that could get them to a worker, and how many. What was fetched just now
--- may be about to begin one of them.
+-- Tools with more queued tasks than jobs that could deliver them to a worker, and the difference. A job that was fetched
+-- just now counts, because its worker may be about to start a task.
 WITH waiting AS (
     SELECT namespace, tool, tool_version, count(*) AS tasks FROM tasks WHERE phase = 'queued'
     GROUP BY namespace, tool, tool_version
@@ -49,14 +49,14 @@ WHERE tasks > coalesce(jobs, 0)
 ORDER BY namespace, tool, tool_version;
 
 -- name: held_jobs
--- How many jobs are with workers that are dead, or that are not even known any more.
+-- The number of jobs of dead workers and of workers that are no longer registered.
 SELECT count(*)
 FROM procrastinate_jobs AS job LEFT JOIN procrastinate_workers AS worker ON worker.id = job.worker_id
 WHERE job.task_name = %(attempt)s AND job.status = 'doing'
     AND coalesce(worker.last_heartbeat, '-infinity') < now() - %(stale)s * interval '1 second';
 
 -- name: workers
--- How many processes take jobs, and how many tasks wait for one.
+-- The number of live processes that take jobs, and of queued tasks.
 SELECT
     (SELECT count(*) FROM procrastinate_workers WHERE last_heartbeat > now() - %(stale)s * interval '1 second'),
     (SELECT count(*) FROM tasks WHERE phase = 'queued');

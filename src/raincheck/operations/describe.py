@@ -16,7 +16,7 @@ SHORT_ID_LENGTH = 20
 """The characters of an id that are shown where space is short: its time, and enough random digits to distinguish it."""
 
 TASK_ID_PATTERN = re.compile("(?!000)[0-9a-f]{44}")
-"""The ids that raincheck creates. Ids of another form may share a prefix, so they are shown whole."""
+"""The ids that raincheck creates. Ids of another form may share a prefix, so they are shown in full."""
 
 
 def printable(text: str) -> str:
@@ -26,10 +26,12 @@ def printable(text: str) -> str:
 
 def printable_lines(text: str) -> str:
     """Escape the text like `printable`, but keep its lines."""
-    return "".join(one if one.isprintable() or one in LINE_BREAKS else _spelled(one) for one in text)
+    return "".join(
+        character if character.isprintable() or character in LINE_BREAKS else _escaped(character) for character in text
+    )
 
 
-def _spelled(character: str) -> str:
+def _escaped(character: str) -> str:
     return character.encode("unicode_escape", "surrogatepass").decode()
 
 
@@ -37,7 +39,9 @@ def format_json(value: Any, *, indent: int | None = 2) -> str:  # noqa: ANN401 -
     """Format a value as JSON, and escape the same characters as `printable` does. Without an indent it is one line."""
     separators = (",", ":") if indent is None else None
     text = json.dumps(value, indent=indent, separators=separators, ensure_ascii=False)
-    return "".join(one if one.isprintable() or one == "\n" else json.dumps(one)[1:-1] for one in text)
+    return "".join(
+        character if character.isprintable() or character == "\n" else json.dumps(character)[1:-1] for character in text
+    )
 
 
 def format_id(task_id: str) -> str:
@@ -58,7 +62,7 @@ def _typeable(task_id: str) -> str:
 
 
 def format_owner(owner: Owner) -> str:
-    """Format an owner as it is in the records."""
+    """Format an owner with its kind and all of its names."""
     return printable(" ".join([owner.kind, *owner.names]))
 
 
@@ -74,23 +78,23 @@ def format_owner_name(owner: Owner) -> str:
 
 
 def format_tool(tool: Tool) -> str:
-    """Format a tool, with its version if that is not the first."""
+    """Format a tool, with its version if it is not the default."""
     return printable(tool.name if tool.version == "1" else f"{tool.name} (version {tool.version})")
 
 
 def format_task_progress(task: Task, max_length: int = 120) -> str:
     """Format a task's progress and status message."""
-    said: list[str] = []
+    parts: list[str] = []
     if task.progress is not None and not task.is_terminal:
         total = task.progress.total
-        said.append(f"{task.progress.done:g}" + ("" if total is None else f" of {total:g}"))
+        parts.append(f"{task.progress.done:g}" + ("" if total is None else f" of {total:g}"))
     if task.pausing:
-        said.append("to be paused")
+        parts.append("to be paused")
     if task.is_error:
-        said.append("ended with an error")
+        parts.append("ended with an error")
     if task.status_message and task.status_message != task.phase:
-        said.append(task.status_message)
-    return printable(clip_text(", ".join(said), max_length))
+        parts.append(task.status_message)
+    return printable(clip_text(", ".join(parts), max_length))
 
 
 def format_age(moment: datetime, now: datetime) -> str:

@@ -46,31 +46,31 @@ def check_file(path: Path) -> list[HealthFinding]:
 
 
 def _check_file_rights(path: Path) -> Iterator[HealthFinding]:
-    beside = [path.with_name(path.name + ending) for ending in ("", "-wal", "-shm")]
-    files = [file for file in beside if file.exists()]
+    paths = [path.with_name(path.name + ending) for ending in ("", "-wal", "-shm")]
+    files = [file for file in paths if file.exists()]
     locked = [str(file) for file in (path.parent, *files) if not os.access(file, os.R_OK | os.W_OK)]
     if locked:
         yield HealthFinding.bad(
             "rights",
             f"this user can't read and write {', '.join(locked)}",
-            "give its owner the rights to it, or run this as the user that the server runs as",
+            "grant this user access, or run this command as the user that the server runs as",
         )
         return
-    seen = [str(file) for file in files if stat.S_IMODE(file.stat().st_mode) & (stat.S_IRWXG | stat.S_IRWXO)]
-    if seen:
-        said = "other users of this machine may get at what tasks were asked and what came of them"
-        yield HealthFinding.warn("rights", said, f"chmod 600 {' '.join(seen)}")
+    readable = [str(file) for file in files if stat.S_IMODE(file.stat().st_mode) & (stat.S_IRWXG | stat.S_IRWXO)]
+    if readable:
+        message = "other users of this machine can read the arguments and results of tasks"
+        yield HealthFinding.warn("rights", message, f"chmod 600 {' '.join(readable)}")
         return
     yield HealthFinding.ok("rights", "only its owner can read and write it")
 
 
 def _check_disk(path: Path) -> HealthFinding:
     free, size = shutil.disk_usage(path.parent).free, path.stat().st_size
-    said = f"{_in_mib(free)} free, the store has {_in_mib(size)}"
-    do = "free some, or delete tasks that have ended: raincheck tasks purge"
+    message = f"{_in_mib(free)} free, the store has {_in_mib(size)}"
+    do = "free disk space, or delete tasks that have ended: raincheck tasks purge"
     if free < CRITICAL_DISK:
-        return HealthFinding.bad("disk", said, do)
-    return HealthFinding.warn("disk", said, do) if free < LOW_DISK else HealthFinding.ok("disk", said)
+        return HealthFinding.bad("disk", message, do)
+    return HealthFinding.warn("disk", message, do) if free < LOW_DISK else HealthFinding.ok("disk", message)
 
 
 def _check_log(path: Path) -> HealthFinding:
@@ -78,20 +78,20 @@ def _check_log(path: Path) -> HealthFinding:
         size = path.with_name(path.name + "-wal").stat().st_size
     except OSError:
         size = 0
-    said = f"the write-ahead log has {_in_mib(size)}"
+    message = f"the write-ahead log has {_in_mib(size)}"
     if size < LARGE_WAL:
-        return HealthFinding.ok("log", said)
+        return HealthFinding.ok("log", message)
     return HealthFinding.warn(
-        "log", said, "look for a process that keeps reading the file, and stop it: it holds up the log"
+        "log", message, "find the process that keeps reading the file, and stop it: it blocks the checkpoint of the log"
     )
 
 
 def _check_database(connection: sqlite3.Connection, path: Path) -> Iterator[HealthFinding]:
-    known = shipped_migrations()[-1].version
-    version = file_version(connection, str(path), known)
-    if version < known:
-        said = f"version {version}, and this raincheck has version {known}"
-        yield HealthFinding.warn("schema", said, "start a server on it, which brings it up to date")
+    newest = shipped_migrations()[-1].version
+    version = file_version(connection, str(path), newest)
+    if version < newest:
+        message = f"version {version}, and this raincheck has version {newest}"
+        yield HealthFinding.warn("schema", message, "start a server on it, which migrates it")
     else:
         yield HealthFinding.ok("schema", f"version {version}, the newest")
     mode: str = connection.execute("PRAGMA journal_mode").fetchone()[0]
@@ -99,10 +99,10 @@ def _check_database(connection: sqlite3.Connection, path: Path) -> Iterator[Heal
         yield HealthFinding.ok("journal", "wal")
     else:
         do = "start a server on it, which turns on the write-ahead log"
-        yield HealthFinding.warn("journal", f"{mode}, so that readers wait for writers", do)
+        yield HealthFinding.warn("journal", f"{mode}, so readers wait for writers", do)
     wrong = [row[0] for row in connection.execute("PRAGMA quick_check(3)").fetchall()]
     if wrong == ["ok"]:
-        yield HealthFinding.ok("integrity", "the file is whole")
+        yield HealthFinding.ok("integrity", "the file is intact")
     else:
         yield HealthFinding.bad("integrity", f"the file is damaged ({'; '.join(map(str, wrong))})", RESTORE)
 

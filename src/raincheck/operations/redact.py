@@ -5,11 +5,15 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from raincheck.stores.factory import make_store, resolve_address
-from raincheck.stores.postgres.address import DatabaseTarget
 from raincheck.stores.url import MemoryAddress, PostgresAddress, SqliteAddress
+
+if TYPE_CHECKING:
+    # Its driver is optional.
+    from raincheck.stores.postgres.address import DatabaseTarget
 
 REDACTED = "..."
 
@@ -42,7 +46,7 @@ The user of a URL, its query values, tokens of well-known services, and a user w
 """
 
 MIN_SECRET_LENGTH = 4
-"""Shorter secrets are not replaced in messages: a short word is no secret, and its removal would garble them."""
+"""Shorter secrets are not replaced in messages: a short word is hardly a secret, and replacing it would garble them."""
 
 
 @dataclass(slots=True)
@@ -51,7 +55,7 @@ class RedactedCommand:
 
     words: list[str] = field(default_factory=list[str])
     secrets: list[str] = field(default_factory=list[str])
-    _before: str = ""
+    _previous: str = ""
 
     @property
     def text(self) -> str:
@@ -65,21 +69,21 @@ class RedactedCommand:
         return text
 
     def add(self, word: str) -> None:
-        before, self._before = self._before, word
-        if _names_secret(before) and not word.startswith("--"):
-            self.words.append(self._hide(word))
+        previous, self._previous = self._previous, word
+        if _names_secret(previous) and not word.startswith("--"):
+            self.words.append(self._redact(word))
             return
-        if USER.fullmatch(before) and ":" in word:
-            self.words.append(self._hide(word))
+        if USER.fullmatch(previous) and ":" in word:
+            self.words.append(self._redact(word))
             return
-        # First record everything after a name, as written. The rest is shown without the secrets that occur anywhere.
-        self._hide(word[_secret_start(word) :])
+        # First record everything after a name, as written. Then redact the secrets that occur anywhere in the rest.
+        self._redact(word[_secret_start(word) :])
         for secret in SECRET_PATTERNS:
-            word = secret.sub(lambda found: self._hide(found[0]), word)
+            word = secret.sub(lambda found: self._redact(found[0]), word)
         end = _secret_start(word)
         self.words.append(word if end == len(word) else f"{word[:end]}{REDACTED}")
 
-    def _hide(self, secret: str) -> str:
+    def _redact(self, secret: str) -> str:
         value = VALUE.match(secret)
         self.secrets += [secret, secret.partition(":")[2], *([] if value is None else [value[1]])]
         return REDACTED
@@ -100,10 +104,10 @@ def _secret_start(word: str) -> int:
 
 def redact_command(words: Sequence[str]) -> RedactedCommand:
     """Redact a command, word by word."""
-    covered = RedactedCommand()
+    redacted = RedactedCommand()
     for word in words:
-        covered.add(word)
-    return covered
+        redacted.add(word)
+    return redacted
 
 
 def redact_server(name: str) -> str:
@@ -161,16 +165,16 @@ def redact_store_url(url: str) -> str:
     if not IS_DATABASE.match(url):
         return url
     parts = urlsplit(url)
-    who, at, where = parts.netloc.rpartition("@")
-    user, colon, _ = who.partition(":")
-    if "@" in parts.path or (not at and ":" in where and not where.rpartition(":")[2].isdigit()):
+    user_info, at_sign, host = parts.netloc.rpartition("@")
+    user, colon, _ = user_info.partition(":")
+    if "@" in parts.path or (not at_sign and ":" in host and not host.rpartition(":")[2].isdigit()):
         # A password is not in its usual place, perhaps because it contains a slash.
         return f"{parts.scheme}://{REDACTED}"
     parameters = [
         (key, REDACTED if SECRET_NAMES.search(key) else value)
         for key, value in parse_qsl(parts.query, keep_blank_values=True)
     ]
-    hidden = f"{user}{colon}{REDACTED if colon else ''}{at}{where}"
+    redacted = f"{user}{colon}{REDACTED if colon else ''}{at_sign}{host}"
     # `urlunsplit` would drop the slashes before an empty host.
     query = f"?{urlencode(parameters, quote_via=quote)}" if parameters else ""
-    return f"{parts.scheme}://{hidden}{parts.path}{query}"
+    return f"{parts.scheme}://{redacted}{parts.path}{query}"

@@ -61,11 +61,11 @@ OwnerOption = Annotated[
     str | None, typer.Option(metavar="OWNER", help="Only tasks of owners with this name, or of this kind.")
 ]
 ToolOption = Annotated[str | None, typer.Option(metavar="TOOL", help="Only tasks of this tool.")]
-StateOption = Annotated[str | None, typer.Option(metavar="STATE", help="Only processes in this state.")]
-SubjectOption = Annotated[str | None, typer.Option(metavar="TEXT", help="Only tasks of workflows that are about this.")]
+StateOption = Annotated[str | None, typer.Option(metavar="STATE", help="Only workflow instances in this state.")]
+SubjectOption = Annotated[str | None, typer.Option(metavar="TEXT", help="Only tasks of workflows with this subject.")]
 StatusOption = Annotated[
     list[StatusChoice] | None,
-    typer.Option(metavar="STATUS", help=f"Only tasks that are so: {', '.join(StatusChoice)}. Repeatable."),
+    typer.Option(metavar="STATUS", help=f"Only tasks with this status: {', '.join(StatusChoice)}. Repeatable."),
 ]
 ErrorsOption = Annotated[
     bool, typer.Option("--errors", help="Only tasks that failed, or whose result reports an error.")
@@ -92,24 +92,28 @@ class Filters:
     def query(self) -> TaskQuery:
         """The part of the filters that a store evaluates itself."""
         scope = Scope.everything() if self.namespace is None else Scope.for_namespace(self.namespace)
-        phases = frozenset[Phase]().union(*(word.phases for word in self.statuses))
+        phases = frozenset[Phase]().union(*(status.phases for status in self.statuses))
         if self.errors and not phases:
             phases = ERROR_PHASES
         return TaskQuery(scope, tool=self.tool, phases=phases or None)
 
     def matches(self, task: Task) -> bool:
         """Return whether a task matches the filters, including those that a store does not evaluate."""
-        is_so = not self.statuses or any(word.matches(task) for word in self.statuses)
-        is_there = self.state in (None, None if task.state is None else task.state.name)
-        is_about = self.subject in (None, task.subject)
-        is_bad = not self.errors or task.is_error or task.phase is Phase.FAILED
+        has_status = not self.statuses or any(status.matches(task) for status in self.statuses)
+        has_state = self.state in (None, None if task.state is None else task.state.name)
+        has_subject = self.subject in (None, task.subject)
+        has_error = not self.errors or task.is_error or task.phase is Phase.FAILED
         return (
-            is_so and is_bad and is_there and is_about and (self.owner is None or owner_matches(task.owner, self.owner))
+            has_status
+            and has_error
+            and has_state
+            and has_subject
+            and (self.owner is None or owner_matches(task.owner, self.owner))
         )
 
 
 def owner_matches(owner: Owner, name: str) -> bool:
-    """Return whether the name means this owner: one of its names, its kind, its full form, or its key in the store."""
+    """Return whether the name is one of the owner's names, its kind, its full form, or its key in the store."""
     return name in (*owner.names, owner.kind, format_owner(owner), owner.key)
 
 
@@ -137,14 +141,16 @@ def parse_duration(text: str) -> timedelta:
     match = re.fullmatch(r"(\d{1,9})([smhdw])", text.strip())
     seconds = None if match is None else int(match[1]) * UNITS[match[2]]
     if seconds is None or seconds > MAX_DURATION.total_seconds():
-        raise ConfigurationError(f"{text!r} is no time: write a number and a unit, such as 90s, 30m, 12h, 7d or 2w")
+        raise ConfigurationError(
+            f"{text!r} is not a duration: write a number and a unit, such as 90s, 30m, 12h, 7d or 2w"
+        )
     return timedelta(seconds=seconds)
 
 
 def with_end_statuses(filters: Filters, statuses: list[EndStatusChoice] | None) -> Filters:
     """Return the same filters, restricted to tasks that have ended with one of these statuses."""
-    words = tuple(StatusChoice(word) for word in (statuses or EndStatusChoice))
-    return Filters(filters.namespace, filters.owner, filters.tool, words)
+    choices = tuple(StatusChoice(status) for status in (statuses or EndStatusChoice))
+    return Filters(filters.namespace, filters.owner, filters.tool, choices)
 
 
 EVERYTHING = Scope.everything()
@@ -177,10 +183,10 @@ async def find_task(store: Store, id_prefix: str, *, now: datetime) -> Task:
     if len(found) == 1:
         return found[0]
     if found:
-        named = ", ".join(format_id(task.id) for task in found[:MAX_IDS_SHOWN])
+        ids = ", ".join(format_id(task.id) for task in found[:MAX_IDS_SHOWN])
         more = f" and {len(found) - MAX_IDS_SHOWN} more" if len(found) > MAX_IDS_SHOWN else ""
         raise NoSuchTask(
-            id_prefix, f"{len(found)} ids begin with {printable(id_prefix)!r} ({named}{more}): write more of it"
+            id_prefix, f"{len(found)} ids start with {printable(id_prefix)!r} ({ids}{more}): write more of the id"
         )
     raise NoSuchTask(id_prefix, f"there is no task {printable(id_prefix)!r}: {await _suggest_task(store, start, now)}")
 
@@ -190,9 +196,9 @@ async def _tasks_with_prefix(store: Store, start: str, now: datetime) -> AsyncGe
     if moment is not None:
         # Nearly every id contains the time of its task's creation, so the other tasks need not be read.
         found = [task async for task in _all(store, now, before=moment + MILLISECOND, since=moment)]
-        same = [task for task in found if task.id.startswith(start)]
-        if same:
-            for task in same:
+        matching = [task for task in found if task.id.startswith(start)]
+        if matching:
+            for task in matching:
                 yield task
             return
     async for task in _all(store, now):
@@ -232,4 +238,4 @@ async def _suggest_task(store: Store, start: str, now: datetime) -> str:
     near = difflib.get_close_matches(start, ids, n=1)
     if near:
         return f"did you mean {format_id(ids[near[0]])}?"
-    return "tasks ls shows those that there are in this store" if page.tasks else "this store has none at all"
+    return "run raincheck tasks ls to list the tasks of this store" if page.tasks else "this store has no tasks"

@@ -63,7 +63,7 @@ def format_timestamp(moment: datetime | None) -> str | None:
 
 
 async def load_task_document(store: Store, task: Task, *, now: datetime) -> dict[str, Json]:
-    """Return everything that is stored of a task, except the content of its artifacts and its caller.
+    """Return everything that is stored about a task, except the content of its artifacts and its caller.
 
     Raises:
         TaskNotFound: the task no longer exists.
@@ -73,10 +73,10 @@ async def load_task_document(store: Store, task: Task, *, now: datetime) -> dict
     history = [_entry(entry) for entry in await _history(store, journal, now)]
     return (
         serialize_task(journal.task)
-        | _opened(payloads)
+        | _decode_all(payloads)
         | {
             "steps": [_step(step) for step in journal.steps],
-            "inputs": [_input(question) for question in journal.inputs],
+            "inputs": [_input(input_request) for input_request in journal.inputs],
             "artifacts": list(journal.artifacts),
             "history": history,
         }
@@ -96,7 +96,7 @@ async def _read(store: Store, task_id: TaskId, now: datetime) -> tuple[Journal, 
 
 
 async def _history(store: Store, journal: Journal, now: datetime) -> list[HistoryEntry]:
-    """Read the history as long as it was when the journal was read."""
+    """Read the history up to the moment when the journal was read."""
     entries: list[HistoryEntry] = []
     while True:
         last = entries[-1].seq if entries else 0
@@ -116,7 +116,7 @@ def _entry(entry: HistoryEntry) -> dict[str, Json]:
         "attempt": entry.attempt,
         "actor": entry.actor,
         "note": entry.note,
-    } | _opened({"detail": entry.detail})
+    } | _decode_all({"detail": entry.detail})
 
 
 def _step(step: Step) -> dict[str, Json]:
@@ -125,19 +125,19 @@ def _step(step: Step) -> dict[str, Json]:
         "occurrence": step.occurrence,
         "attempt": step.attempt,
         "finished_at": format_timestamp(step.finished_at),
-    } | _opened({"result": step.result})
+    } | _decode_all({"result": step.result})
 
 
-def _input(question: InputRequest) -> dict[str, Json]:
+def _input(input_request: InputRequest) -> dict[str, Json]:
     return {
-        "key": question.key,
-        "kind": str(question.kind),
-        "asked_at": format_timestamp(question.asked_at),
-        "answered_at": format_timestamp(question.answered_at),
-    } | _opened({"request": question.request, "answer": question.answer})
+        "key": input_request.key,
+        "kind": str(input_request.kind),
+        "asked_at": format_timestamp(input_request.asked_at),
+        "answered_at": format_timestamp(input_request.answered_at),
+    } | _decode_all({"request": input_request.request, "answer": input_request.answer})
 
 
-def _opened(payloads: Mapping[str, Payload | None]) -> dict[str, Json]:
+def _decode_all(payloads: Mapping[str, Payload | None]) -> dict[str, Json]:
     """Decode payloads to JSON. A payload that can't be read is null, and `unreadable` gives the reason."""
     values: dict[str, Json] = {}
     unreadable: dict[str, Json] = {}

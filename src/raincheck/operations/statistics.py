@@ -36,7 +36,7 @@ class ToolStats:
 
     @property
     def failure_share(self) -> float | None:
-        """The share of the tasks that completed or failed which went wrong; None if there are none."""
+        """The share of failures and error results among the completed and failed tasks; None if there are none."""
         ended = self.completed + self.errors + self.failed
         return (self.errors + self.failed) / ended if ended else None
 
@@ -78,9 +78,9 @@ class Stats:
             self._count_hour(self.failed, task.finished_at)
 
     def set_durations(self, namespace: str, durations: Mapping[str, DurationHistogram], tool: str | None) -> None:
-        for name, sketch in durations.items():
+        for name, histogram in durations.items():
             if tool in (None, name):
-                self.tool(namespace, name).durations = sketch
+                self.tool(namespace, name).durations = histogram
 
     def tool(self, namespace: str, name: str) -> ToolStats:
         return self.tools.setdefault((namespace, name), ToolStats(namespace, name))
@@ -95,7 +95,7 @@ class Stats:
 async def collect_stats(store: Store, filters: Filters, *, now: datetime) -> Stats:
     """Count the matching tasks, and load the durations of their servers.
 
-    A server none of whose tasks is still stored is found only by name.
+    A server without any stored tasks is found only by its name.
     """
     stats = Stats(now)
     async for task in select_tasks(store, filters, now=now):

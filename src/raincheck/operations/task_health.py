@@ -1,4 +1,4 @@
-"""Health checks of a store's tasks: which are held up, and why, as far as the records show.
+"""Health checks of a store's tasks: which tasks are held up, and why, as far as the records show.
 
 Each check returns findings. A finding describes one checked item, and says what to do about it.
 """
@@ -35,32 +35,33 @@ class HealthFinding:
     name: str
     verdict: Severity
     said: str
+    """The observation. The field names are those of `doctor --json`."""
     do: str | None = None
     """The remedy; None if nothing is wrong."""
 
     @classmethod
-    def ok(cls, name: str, said: str) -> "HealthFinding":
-        return cls(name, Severity.OK, said)
+    def ok(cls, name: str, message: str) -> "HealthFinding":
+        return cls(name, Severity.OK, message)
 
     @classmethod
-    def warn(cls, name: str, said: str, do: str) -> "HealthFinding":
-        return cls(name, Severity.WARN, said, do)
+    def warn(cls, name: str, message: str, remedy: str) -> "HealthFinding":
+        return cls(name, Severity.WARN, message, remedy)
 
     @classmethod
-    def bad(cls, name: str, said: str, do: str) -> "HealthFinding":
-        return cls(name, Severity.BAD, said, do)
+    def bad(cls, name: str, message: str, remedy: str) -> "HealthFinding":
+        return cls(name, Severity.BAD, message, remedy)
 
 
 def worst_severity(findings: list[HealthFinding]) -> Severity:
     """Return the worst severity among the findings."""
-    found = {finding.verdict for finding in findings}
-    return next((one for one in (Severity.BAD, Severity.WARN) if one in found), Severity.OK)
+    severities = {finding.verdict for finding in findings}
+    return next((severity for severity in (Severity.BAD, Severity.WARN) if severity in severities), Severity.OK)
 
 
 LIVE_TASKS = Filters(statuses=(StatusChoice.WORKING, StatusChoice.INPUT_REQUIRED))
 
 STUCK = timedelta(minutes=1)
-"""Servers look for expired leases every few seconds. If a task is overdue for this long, no server is looking."""
+"""Servers sweep expired leases every few seconds. If a task is overdue for this long, no server is sweeping."""
 
 SLOW = timedelta(minutes=5)
 """The time that a task may wait in the queue before it is reported."""
@@ -91,37 +92,46 @@ async def check_tasks(store: Store, *, now: datetime) -> list[HealthFinding]:
 def _check_counts(live: list[Task]) -> HealthFinding:
     phases = [(phase, sum(task.phase is phase for task in live)) for phase in Phase]
     counts = ", ".join(f"{count} {phase}" for phase, count in phases if count)
-    return HealthFinding.ok("tasks", counts or "none lives")
+    return HealthFinding.ok("tasks", counts or "no live tasks")
 
 
 def _check_overdue(overdue: tuple[Task, ...], now: datetime) -> HealthFinding:
     if not overdue:
-        return HealthFinding.ok("leases", "none is overdue")
+        return HealthFinding.ok("leases", "no task is overdue")
     ids = ", ".join(format_id(task.id) for task in overdue[:MAX_IDS_SHOWN])
     more = f" and {len(overdue) - MAX_IDS_SHOWN} more" if len(overdue) > MAX_IDS_SHOWN else ""
     longest = max(now - (task.overdue_at or now) for task in overdue)
-    said = f"{_tasks(len(overdue))} overdue for up to {_words(longest)}, and taken back by nobody: {ids}{more}"
-    return HealthFinding.bad("leases", said, "start a server on this store: any takes back what dead ones held")
+    overdue_for = f"{_tasks(len(overdue))} overdue for up to {_format_timedelta(longest)}"
+    message = f"{overdue_for}, and not recovered by any server: {ids}{more}"
+    return HealthFinding.bad(
+        "leases", message, "start a server on this store: every server recovers the tasks of dead ones"
+    )
 
 
 def _check_tools(live: list[Task], latest: Iterable[Task], now: datetime) -> Iterator[HealthFinding]:
     """Report tasks that wait for a tool, or a version of it, that no worker seems to have."""
-    shown = {(task.namespace, task.tool) for task in (*live, *latest) if _proves_worker(task, now)}
+    served = {(task.namespace, task.tool) for task in (*live, *latest) if _proves_worker(task, now)}
     waiting: defaultdict[tuple[str, Tool], list[timedelta]] = defaultdict(list)
     for task in live:
         waited = _waited(task, now)
-        if waited > STUCK and (task.namespace, task.tool) not in shown:
+        if waited > STUCK and (task.namespace, task.tool) not in served:
             waiting[task.namespace, task.tool].append(waited)
     if not waiting:
-        yield HealthFinding.ok("workers", "no task waits for a tool that nobody has been seen to have")
+        yield HealthFinding.ok("workers", "no task waits for a tool without a known worker")
     for (namespace, tool), waits in sorted(waiting.items()):
-        others = sorted(other.version for where, other in shown if where == namespace and other.name == tool.name)
-        runs = f"; version {printable(', '.join(others))} of it is run" if others else ""
+        other_versions = sorted(
+            other.version
+            for other_namespace, other in served
+            if other_namespace == namespace and other.name == tool.name
+        )
+        note = f"; workers run version {printable(', '.join(other_versions))}" if other_versions else ""
         name = f"{printable(tool.name)} (version {printable(tool.version)})"
-        said = f"{_tasks(len(waits))} waited up to {_words(max(waits))} for {name}"
+        message = (
+            f"{_tasks(len(waits))} waited up to {_format_timedelta(max(waits))} for {name} of {printable(namespace)!r}"
+        )
         yield HealthFinding.warn(
             "workers",
-            f"{said} of {printable(namespace)!r}, and nobody was seen to run it in the last {_words(RECENT)}{runs}",
+            f"{message}, and no worker ran it in the last {_format_timedelta(RECENT)}{note}",
             f"start a server or worker named {printable(namespace)!r} that has that version of the tool",
         )
 
@@ -144,29 +154,29 @@ def _waited(task: Task, now: datetime) -> timedelta:
 def _check_queue(live: list[Task], now: datetime) -> HealthFinding:
     waits = [(now - task.updated_at, task) for task in live if task.phase is Phase.QUEUED]
     if not waits:
-        return HealthFinding.ok("queue", "nothing waits for a worker")
+        return HealthFinding.ok("queue", "no task waits for a worker")
     longest, oldest = max(waits, key=lambda pair: pair[0])
-    said = f"{format_id(oldest.id)} ({format_tool(oldest.tool)}) has waited longest, for {_words(longest)}"
+    message = (
+        f"{format_id(oldest.id)} ({format_tool(oldest.tool)}) has waited longest, for {_format_timedelta(longest)}"
+    )
     if longest <= SLOW:
-        return HealthFinding.ok("queue", said)
+        return HealthFinding.ok("queue", message)
     return HealthFinding.warn(
-        "queue", said, "if there are workers, they are too few or hang: start more, or look at their logs"
+        "queue", message, "if workers are running, they are too few or hang: start more, or check their logs"
     )
 
 
 def _check_clock(tasks: Iterable[Task], now: datetime) -> HealthFinding:
     ahead = max((max(task.created_at, task.updated_at) - now for task in tasks), default=timedelta(0))
     if ahead <= MAX_CLOCK_SKEW:
-        return HealthFinding.ok("clock", "no task is from the future")
-    said = f"a task is from {_words(ahead)} in the future: this clock is behind another, or was set back"
-    return HealthFinding.warn(
-        "clock", said, "let all machines that use the store take their time from the same place (NTP)"
-    )
+        return HealthFinding.ok("clock", "no task is dated in the future")
+    message = f"a task is dated {_format_timedelta(ahead)} in the future: this clock is behind another, or was set back"
+    return HealthFinding.warn("clock", message, "synchronize the clocks of all machines that use the store with NTP")
 
 
 def _tasks(count: int) -> str:
     return "1 task" if count == 1 else f"{count} tasks"
 
 
-def _words(duration: timedelta) -> str:
+def _format_timedelta(duration: timedelta) -> str:
     return format_duration(duration.total_seconds())

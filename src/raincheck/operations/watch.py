@@ -24,7 +24,7 @@ class TaskSnapshot:
 
 
 class TaskWatcher:
-    """Watches given tasks until all of them have ended, or all live tasks and those that are created meanwhile.
+    """Watches the given tasks until all of them have ended, or all live tasks and all new ones.
 
     Tasks are read as of the moment when the watch starts. The end of a task is therefore seen even if the task is no
     longer stored.
@@ -44,9 +44,9 @@ class TaskWatcher:
             hint = ANY_TASK
             while True:
                 for task_id in await self._affected(hint):
-                    seen = await self._read(task_id)
-                    if seen is not None:
-                        yield seen
+                    snapshot = await self._read(task_id)
+                    if snapshot is not None:
+                        yield snapshot
                 if not self._versions:
                     return
                 try:
@@ -60,10 +60,10 @@ class TaskWatcher:
             return sorted(hint if self._watches_all else hint & self._versions.keys())
         ids = dict.fromkeys(self._versions)
         if self._watches_all:
-            ids |= dict.fromkeys(await self._living())
+            ids |= dict.fromkeys(await self._live_ids())
         return list(ids)
 
-    async def _living(self) -> list[TaskId]:
+    async def _live_ids(self) -> list[TaskId]:
         ids: list[TaskId] = []
         after = None
         while True:
@@ -75,7 +75,7 @@ class TaskWatcher:
 
     async def _read(self, task_id: TaskId) -> TaskSnapshot | None:
         """Return the task if it has changed since it was last read."""
-        is_known = task_id in self._versions
+        was_seen = task_id in self._versions
         if task_id in self._ended:
             # The end was reported, and nothing follows it.
             return None
@@ -83,7 +83,7 @@ class TaskWatcher:
             task = await self._store.load(task_id, EVERYTHING, now=self._now)
         except TaskNotFound:
             self._versions.pop(task_id, None)
-            return TaskSnapshot(task_id, None) if is_known else None
+            return TaskSnapshot(task_id, None) if was_seen else None
         if task.version == self._versions.get(task_id):
             return None
         self._versions[task_id] = task.version

@@ -38,29 +38,30 @@ def attach(server: Server[Any], runtime: ServerRuntime, tools: ToolRegistry, sdk
     """
     install_filters()
     if EXTENSION in server.extensions:
-        raise ConfigurationError(f"server {server.name!r} has tasks already: attach them once")
+        raise ConfigurationError(f"server {server.name!r} has tasks already: attach them only once")
     calls = server.get_request_handler("tools/call")
     if calls is None:
-        raise ConfigurationError(f"server {server.name!r} serves no tools: give it on_call_tool first")
+        raise ConfigurationError(
+            f"server {server.name!r} serves no tools: pass on_call_tool to it before you attach tasks"
+        )
     # Inside the wrappers of other extensions, which may refuse a call before there is a task.
-    around, tools.handler = split_call_handler(sdk_contexts.server, calls.handler)
-    watching = SharedFollower(runtime)
-    asking, pushing = ElicitationBroker(runtime, watching), StatusNotifier(runtime, watching)
-    waiting = CallWaiter(runtime, watching, asking)
-    tool_calls = ToolCalls(runtime, tools, sdk_contexts, waiting)
-    server.add_request_handler("tools/call", CallToolRequestParams, around(tool_calls))
-    g1, g2 = V2025Methods(runtime, watching, asking, pushing), V2026Methods(runtime)
+    wrap_in_extensions, tools.handler = split_call_handler(sdk_contexts.server, calls.handler)
+    follower = SharedFollower(runtime)
+    broker, notifier = ElicitationBroker(runtime, follower), StatusNotifier(runtime, follower)
+    tool_calls = ToolCalls(runtime, tools, sdk_contexts, CallWaiter(runtime, follower, broker))
+    server.add_request_handler("tools/call", CallToolRequestParams, wrap_in_extensions(tool_calls))
+    v2025, v2026 = V2025Methods(runtime, follower, broker, notifier), V2026Methods(runtime)
     for method, handler in {
-        "tasks/get": by_generation(v2025_handler=g1.get, v2026_handler=g2.get),
-        "tasks/result": by_generation(v2025_handler=g1.result),
-        "tasks/list": by_generation(v2025_handler=g1.list),
-        "tasks/update": by_generation(v2026_handler=g2.update),
-        "tasks/cancel": by_generation(v2025_handler=g1.cancel, v2026_handler=g2.cancel),
+        "tasks/get": by_generation(v2025_handler=v2025.get, v2026_handler=v2026.get),
+        "tasks/result": by_generation(v2025_handler=v2025.result),
+        "tasks/list": by_generation(v2025_handler=v2025.list),
+        "tasks/update": by_generation(v2026_handler=v2026.update),
+        "tasks/cancel": by_generation(v2025_handler=v2025.cancel, v2026_handler=v2026.cancel),
     }.items():
         server.add_request_handler(method, RequestParams, handler)
     server.middleware.append(ignore_task_field)
     server.middleware.append(IdempotencyHints(runtime, tools))
-    server.middleware.append(V2025Middleware(runtime, tools, pushing))
+    server.middleware.append(V2025Middleware(runtime, tools, notifier))
     if runtime.fallback_messages is not None:
         server.middleware.append(FallbackToolList(server, runtime, tools, runtime.fallback_messages))
     _install_subscription_handler(server, SubscriptionHandler(runtime))
@@ -73,13 +74,13 @@ def _install_subscription_handler(server: Server[Any], handler: SubscriptionHand
 
     A server without such a handler gets middleware instead: with a handler, it would claim to serve other streams too.
     """
-    theirs = server.get_request_handler(LISTEN_METHOD)
-    if theirs is None:
+    own_handler = server.get_request_handler(LISTEN_METHOD)
+    if own_handler is None:
         server.middleware.append(handler)
         return
 
     async def listen(ctx: AnyContext, params: SubscriptionsListenRequestParams) -> HandlerResult:
-        return await handler(ctx, lambda ctx: theirs.handler(ctx, params))
+        return await handler(ctx, lambda ctx: own_handler.handler(ctx, params))
 
     server.add_request_handler(LISTEN_METHOD, SubscriptionsListenRequestParams, listen)
 
@@ -94,22 +95,22 @@ async def ignore_task_field(ctx: AnyContext, call_next: CallNext) -> HandlerResu
 def _prepare(server: Server[Any], runtime: ServerRuntime, tools: ToolRegistry, names: list[str]) -> None:
     tools.register_all(names)
     if runtime.fallback_messages is not None and tools.has_mode("auto"):
-        ours = runtime.fallback_messages.tools
+        fallback_names = runtime.fallback_messages.tools
         # A low-level server has no tool list at startup. Some can report the names of their tools all the same.
-        ours.check_free((*names, *tools.enabled.names, *declared_tool_names(server, ours)))
+        fallback_names.check_free((*names, *tools.enabled.names, *declared_tool_names(server, fallback_names)))
 
 
 def _wrap_lifespan(
-    theirs: Lifespan, runtime: ServerRuntime, tools: ToolRegistry, sdk_contexts: SdkContextFactory
+    own_lifespan: Lifespan, runtime: ServerRuntime, tools: ToolRegistry, sdk_contexts: SdkContextFactory
 ) -> Lifespan:
     """Wrap the server's lifespan around the engine, so that task bodies see the state that it yields."""
 
     @asynccontextmanager
     async def lifespan(server: Server[Any]) -> AsyncGenerator[Any]:
-        async with theirs(server) as state:
+        async with own_lifespan(server) as state:
             # The key is a new object, because several entries may yield the same state.
-            mark = object()
-            sdk_contexts.lifespan_states[mark] = state
+            key = object()
+            sdk_contexts.lifespan_states[key] = state
             try:
                 listed = [] if sdk_contexts.server is None else await sdk_contexts.server.list_tools()
                 async with runtime.keep_running(
@@ -117,6 +118,6 @@ def _wrap_lifespan(
                 ):
                     yield state
             finally:
-                del sdk_contexts.lifespan_states[mark]
+                del sdk_contexts.lifespan_states[key]
 
     return lifespan

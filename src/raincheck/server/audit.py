@@ -1,4 +1,4 @@
-"""Log each event that matters about a task and its owner as one line, without the task's content.
+"""Log each important event of a task as one line, with its owner and without the task's content.
 
 The lines go to the logger `raincheck.audit`. Each has the event in its message, and again in fields (`record.audit`)
 for operators that write logs as JSON.
@@ -42,22 +42,22 @@ def log_event(
         # enough of the id to find the task again, and not enough to use it.
         task_id = shorten_id(task_id)
     fields = {"event": event, "owner": owner.key, "task": task_id, "tool": tool, **facts}
-    told = {name: _clipped(value) for name, value in fields.items() if value is not None}
-    words = " ".join(f"{name}={_word(value)}" for name, value in told.items() if name != "event")
-    log.info("%s %s", event, words, extra={"audit": told})
+    present = {name: _clipped(value) for name, value in fields.items() if value is not None}
+    text = " ".join(f"{name}={_quoted(value)}" for name, value in present.items() if name != "event")
+    log.info("%s %s", event, text, extra={"audit": present})
 
 
 def _clipped(value: object) -> object:
     return f"{value[:MAX_VALUE_LENGTH]}..." if isinstance(value, str) and len(value) > MAX_VALUE_LENGTH else value
 
 
-def _word(value: object) -> str:
+def _quoted(value: object) -> str:
     """Quote a value for a line. Callers choose some values, and must not be able to split the line or add one."""
     text = str(value)
     return text if UNQUOTED_VALUE.fullmatch(text) else json.dumps(text)
 
 
-def _note_task(event: str, task: Task, **facts: object) -> None:
+def _log_task(event: str, task: Task, **facts: object) -> None:
     log_event(event, task.owner, task_id=task.id, tool=task.tool.name, **facts)
 
 
@@ -69,26 +69,26 @@ class _AuditedStore:
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the store has
         # Cached on first access, because every poll goes through here.
-        vars(self)[name] = found = getattr(self._store, name)
-        return found
+        vars(self)[name] = attribute = getattr(self._store, name)
+        return attribute
 
     async def create(
         self, creation: Creation, *, quota: Quota, now: datetime, claim: ClaimRequest | None = None
     ) -> Task:
         task = await self._store.create(creation, quota=quota, now=now, claim=claim)
-        _note_task("created" if task.id == creation.task.id else "joined", task)
+        _log_task("created" if task.id == creation.task.id else "joined", task)
         return task
 
     async def commit(self, changes: Sequence[Change]) -> None:
         await self._store.commit(changes)
         for change in changes:
             for creation in change.spawned:
-                _note_task("created", creation.task, parent=change.after.id)
+                _log_task("created", creation.task, parent=change.after.id)
             if change.after.is_terminal and not change.before.is_terminal:
-                await self._note_end(change.after)
+                await self._log_end(change.after)
 
-    async def _note_end(self, task: Task) -> None:
-        _note_task("ended", task, how=str(task.phase), is_error=task.is_error or None)
+    async def _log_end(self, task: Task) -> None:
+        _log_task("ended", task, how=str(task.phase), is_error=task.is_error or None)
         if task.phase is Phase.COMPLETED:
             return
         # The children were cancelled with their parent, in its transaction.
@@ -97,22 +97,22 @@ class _AuditedStore:
             children = await self._list(query, task)
         except StoreError as error:
             # The change is committed, whether or not all of it can be logged.
-            logger.warning("the children that were cancelled with task %s can't be listed: %s", task.log_id, error)
+            logger.warning("could not list the children that were cancelled with task %s: %s", task.log_id, error)
             return
         for child in children:
             # A child that was updated after its parent ends a little later. A child that was cancelled before ended
             # before.
             if child.finished_at is not None and child.finished_at >= (task.finished_at or task.updated_at):
-                await self._note_end(child)
+                await self._log_end(child)
 
     async def _list(self, query: TaskQuery, task: Task) -> list[Task]:
-        found: list[Task] = []
+        tasks: list[Task] = []
         page: Page | None = None
         while page is None or page.next is not None:
             after = None if page is None else page.next
             page = await self._store.list_tasks(query, now=task.updated_at, after=after, limit=PAGE_LIMIT)
-            found += page.tasks
-        return found
+            tasks += page.tasks
+        return tasks
 
 
 def audited(store: Store) -> Store:

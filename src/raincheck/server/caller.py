@@ -122,5 +122,5 @@ def _check_routing(ctx: AnyContext, task_id: str) -> None:
         return
     name = request.headers.get(MCP_NAME_HEADER)
     if decode_header_value(name) != task_id:
-        wrong = "is missing" if name is None else "names something else"
-        raise MCPError(errors.HEADER_MISMATCH, f"the header Mcp-Name {wrong}: it must be the request's params.taskId")
+        problem = "is missing" if name is None else "names something else"
+        raise MCPError(errors.HEADER_MISMATCH, f"the header Mcp-Name {problem}: it must be the request's params.taskId")

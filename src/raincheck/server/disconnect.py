@@ -40,7 +40,7 @@ class CallerDisconnected(MCPError):
     """The caller disconnected, and no caller can come back for the answer."""
 
     def __init__(self) -> None:
-        super().__init__(errors.CANCELLED, "nobody waits for this any more")
+        super().__init__(errors.CANCELLED, "the caller disconnected before the answer")
 
 
 async def is_disconnected(ctx: AnyContext) -> bool:
@@ -98,16 +98,17 @@ async def run_while_connected(ctx: AnyContext, clock: Clock, work: Coroutine[Any
     Raises:
         CallerDisconnected: the caller disconnected first.
     """
-    doing, leaving = asyncio.ensure_future(work), asyncio.ensure_future(wait_until_disconnected(ctx, clock))
+    work_task = asyncio.ensure_future(work)
+    disconnect_task = asyncio.ensure_future(wait_until_disconnected(ctx, clock))
     try:
-        await asyncio.wait([doing, leaving], return_when=asyncio.FIRST_COMPLETED)
-        if doing.done():
-            return doing.result()
+        await asyncio.wait([work_task, disconnect_task], return_when=asyncio.FIRST_COMPLETED)
+        if work_task.done():
+            return work_task.result()
         raise CallerDisconnected
     finally:
-        doing.cancel()
-        leaving.cancel()
-        await run_to_completion(asyncio.wait([doing, leaving]))
+        work_task.cancel()
+        disconnect_task.cancel()
+        await run_to_completion(asyncio.wait([work_task, disconnect_task]))
 
 
 logger = logging.getLogger(__name__)
@@ -139,40 +140,40 @@ class AbandonedCalls:
         """Wait on behalf of a caller. Cancel the task when the last of its waiting callers disconnects."""
         engine = self._runtime.engine
         self._waiters[task.id] += 1
-        is_left = False
+        is_abandoned = False
         try:
             return await waiting
         except (asyncio.CancelledError, CallerDisconnected):
-            is_left = True
+            is_abandoned = True
             raise
         finally:
             self._waiters[task.id] -= 1
             if not self._waiters[task.id]:
                 del self._waiters[task.id]
-                if is_left:
+                if is_abandoned:
                     cancel_abandoned(self._runtime, task, engine)
 
-    def _cancel_created(self, engine: Engine, job: "asyncio.Future[Task]") -> None:
-        if not job.cancelled() and job.exception() is None:
-            cancel_abandoned(self._runtime, job.result(), engine)
+    def _cancel_created(self, engine: Engine, creation: "asyncio.Future[Task]") -> None:
+        if not creation.cancelled() and creation.exception() is None:
+            cancel_abandoned(self._runtime, creation.result(), engine)
 
 
 def cancel_abandoned(runtime: ServerRuntime, task: Task, engine: Engine) -> None:
     """Cancel a task that its caller can't find again."""
     if task.idempotency_key is None:
-        # In a separate background task: the waiting one has been cancelled, and can't wait for this.
+        # In a separate background task: the request has been cancelled, and can't wait for this.
         runtime.finish_before_stop(asyncio.ensure_future(_cancel(task, engine)))
 
 
 async def _cancel(task: Task, engine: Engine) -> None:
-    for tries in range(1, MAX_CANCEL_TRIES + 1):
+    for attempt in range(1, MAX_CANCEL_TRIES + 1):
         try:
-            await engine.cancel(task.id, owner=task.owner, reason="its caller left")
+            await engine.cancel(task.id, owner=task.owner, reason="its caller disconnected")
         except StoreUnavailable:
-            await asyncio.sleep(backoff_seconds(tries))
+            await asyncio.sleep(backoff_seconds(attempt))
         except RaincheckError as error:
             # Most likely, it has already ended.
-            logger.debug("task %s was not given up: %s", task.log_id, error)
+            logger.debug("abandoned task %s was not cancelled: %s", task.log_id, error)
             return
         else:
             return

@@ -27,7 +27,7 @@ from raincheck.wire.fields import describe_refusal
 
 logger = text_logger(__name__)
 
-LONGEST_SHOWN = 20
+MAX_SHOWN_DIGITS = 20
 """Most digits of a rejected number that an error message repeats."""
 
 CALLER_ERRORS = (TaskNotFound, InvalidValue, IdempotencyConflict, IllegalTransition)
@@ -50,7 +50,7 @@ def describe_json(value: object) -> str:
         case bool() | float():
             return json.dumps(value)
         case int():
-            return str(value) if abs(value) < 10**LONGEST_SHOWN else "a very large number"
+            return str(value) if abs(value) < 10**MAX_SHOWN_DIGITS else "a very large number"
         case str():
             return "a string"
         case Mapping():
@@ -72,8 +72,8 @@ def over_limit(message: str, limit: str, max_count: int | None, retry_after: flo
 def as_protocol_error(error: RaincheckError) -> MCPError:
     """Convert a raincheck error to the protocol error for the caller."""
     if isinstance(error, QuotaExceeded):
-        after = None if error.retry_after is None else error.retry_after.total_seconds()
-        return over_limit(str(error), error.which, error.limit, after)
+        retry_after = None if error.retry_after is None else error.retry_after.total_seconds()
+        return over_limit(str(error), error.which, error.limit, retry_after)
     if isinstance(error, CancelRefused):
         return MCPError(errors.INVALID_PARAMS, str(error), describe_refusal(error))
     if isinstance(error, CALLER_ERRORS):
@@ -169,6 +169,6 @@ def _audit_refusal(ctx: AnyContext, owner: Owner, refusal: MCPError) -> None:
     params = ctx.params or {}
     task_id = params.get("taskId")
     tool = params.get("name") if ctx.method == "tools/call" else None
-    told = {"task_id": task_id, "tool": tool}
-    texts = {name: value for name, value in told.items() if isinstance(value, str)}
-    audit.log_event(audit.REFUSED, owner, method=ctx.method, code=refusal.error.code, **texts)
+    named = {"task_id": task_id, "tool": tool}
+    valid = {name: value for name, value in named.items() if isinstance(value, str)}
+    audit.log_event(audit.REFUSED, owner, method=ctx.method, code=refusal.error.code, **valid)

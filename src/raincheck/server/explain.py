@@ -18,7 +18,8 @@ from raincheck.server.wait_policy import DurationEstimate, WaitDecision, choose_
 from raincheck.stores.factory import open_existing_store, resolve_address, store_file_exists
 from raincheck.stores.url import MemoryAddress, SqliteAddress
 
-FORBIDDEN = 'nobody gets a task of it (mode="forbidden")'
+FORBIDDEN = 'its calls never become tasks (mode="forbidden")'
+REQUIRED = 'only callers that accept tasks can call it (mode="required")'
 
 
 class CallerOutcome(StrEnum):
@@ -81,15 +82,15 @@ class Explanation:
 
 def explain_tool(tool: ServedTool, histogram: DurationHistogram, fallback_wait: float | None) -> ToolExplanation:
     """Explain what callers of a tool get, given the durations of its calls."""
-    known = DurationEstimate.from_measurements(histogram, tool.policy.expected)
+    estimate = DurationEstimate.from_measurements(histogram, tool.policy.expected)
     return ToolExplanation(
         name=tool.name,
         mode=tool.policy.mode,
         measured=histogram.total,
         p50_seconds=histogram.quantile(0.5),
         p90_seconds=histogram.quantile(0.9),
-        with_tasks=_with_tasks(tool, known),
-        without_tasks=_without_tasks(tool, known, fallback_wait),
+        with_tasks=_with_tasks(tool, estimate),
+        without_tasks=_without_tasks(tool, estimate, fallback_wait),
     )
 
 
@@ -101,18 +102,18 @@ def _with_tasks(tool: ServedTool, estimate: DurationEstimate) -> CallerTreatment
 
 def _without_tasks(tool: ServedTool, estimate: DurationEstimate, fallback_wait: float | None) -> CallerTreatment:
     if tool.policy.mode == "required":
-        return CallerTreatment(CallerOutcome.REFUSED, 0.0, 'it is for callers that take tasks (mode="required")')
+        return CallerTreatment(CallerOutcome.REFUSED, 0.0, REQUIRED)
     if tool.policy.mode == "forbidden":
         return CallerTreatment(CallerOutcome.RESULT, None, FORBIDDEN)
     if fallback_wait is None:
         return CallerTreatment(
-            CallerOutcome.RESULT, None, "such callers wait for as long as it takes (fallback_wait=None)"
+            CallerOutcome.RESULT, None, "such callers wait for as long as the call takes (fallback_wait=None)"
         )
     return _after(CallerOutcome.FALLBACK, choose_fallback_wait(tool.policy, estimate, fallback_wait))
 
 
-def _after(gets: CallerOutcome, choice: WaitDecision) -> CallerTreatment:
-    return CallerTreatment(gets, choice.seconds, choice.reason)
+def _after(gets: CallerOutcome, decision: WaitDecision) -> CallerTreatment:
+    return CallerTreatment(gets, decision.seconds, decision.reason)
 
 
 async def explain_all(
@@ -126,14 +127,14 @@ async def explain_all(
     """
     options = runtime.options
     listed = [] if server is None else [tool.name for tool in await server.list_tools()]
-    found = [tools.find(name) for name in dict.fromkeys((*listed, *tools.enabled.names))]
-    served = [tool for tool in found if tool is not None]
+    candidates = [tools.find(name) for name in dict.fromkeys((*listed, *tools.enabled.names))]
+    served = [tool for tool in candidates if tool is not None]
     measured = _measurements_of_running_server(runtime, served) if store is None else None
     if measured is None:
-        own = options.store if store is None else store
-        measured = await read_measurements(own, options.namespace, must_exist=store is not None)
-    sketches, wait = measured.histograms, options.fallback_wait
-    explained = [explain_tool(tool, sketches.get(tool.name, DurationHistogram()), wait) for tool in served]
+        address = options.store if store is None else store
+        measured = await read_measurements(address, options.namespace, must_exist=store is not None)
+    histograms, wait = measured.histograms, options.fallback_wait
+    explained = [explain_tool(tool, histograms.get(tool.name, DurationHistogram()), wait) for tool in served]
     return Explanation(tuple(explained), measured.source, tuple(_warnings(runtime, tools, listed)))
 
 
@@ -142,7 +143,7 @@ def _warnings(runtime: ServerRuntime, tools: ToolRegistry, listed: Iterable[str]
         try:
             runtime.fallback_messages.tools.check_free((*listed, *tools.enabled.names))
         except ConfigurationError as error:
-            yield f"the server does not start like that: {error}"
+            yield f"the server would not start: {error}"
 
 
 def _measurements_of_running_server(
@@ -153,10 +154,8 @@ def _measurements_of_running_server(
         durations = runtime.engine.durations
     except ConfigurationError:
         return None
-    sketches = {tool.name: durations.histogram(tool.name) for tool in served}
-    return DurationMeasurements(
-        sketches, f"measured for {runtime.options.namespace!r}, as the server that runs here knows"
-    )
+    histograms = {tool.name: durations.histogram(tool.name) for tool in served}
+    return DurationMeasurements(histograms, f"measured for {runtime.options.namespace!r} by the server in this process")
 
 
 async def read_measurements(
@@ -169,16 +168,14 @@ async def read_measurements(
     """
     address = resolve_address(store)
     if isinstance(address, MemoryAddress):
-        return DurationMeasurements(
-            {}, "nothing is measured: what is kept in memory ends with the process that kept it"
-        )
+        return DurationMeasurements({}, "nothing is measured: a store in memory ends with its process")
     if isinstance(address, SqliteAddress) and not await asyncio.to_thread(store_file_exists, address.path):
         if must_exist:
-            raise ConfigurationError(f"there is no file {address.path.absolute()}: name a store that a server has made")
+            raise ConfigurationError(f"there is no file {address.path.absolute()}: name the store of a server")
         return DurationMeasurements({}, f"nothing is measured yet: there is no file {address.path.absolute()}")
-    async with open_existing_store(store) as twin:
-        sketches = await twin.merge_durations(namespace, {})
-    where = address.path.absolute() if isinstance(address, SqliteAddress) else twin
-    if not sketches:
+    async with open_existing_store(store) as handle:
+        histograms = await handle.merge_durations(namespace, {})
+    where = address.path.absolute() if isinstance(address, SqliteAddress) else handle
+    if not histograms:
         return DurationMeasurements({}, f"nothing is measured yet for {namespace!r} in {where}")
-    return DurationMeasurements(sketches, f"measured for {namespace!r} in {where}")
+    return DurationMeasurements(histograms, f"measured for {namespace!r} in {where}")

@@ -105,7 +105,7 @@ def _owner_of_token(token: AccessToken) -> Owner:
     return Owner.client(client_id, issuer)
 
 
-_in_task_body: ContextVar[bool] = ContextVar("raincheck_acting", default=False)
+_in_task_body: ContextVar[bool] = ContextVar("raincheck_in_task_body", default=False)
 _tracer = trace.get_tracer("raincheck")
 _UNTRACED = nullcontext()
 
@@ -117,15 +117,17 @@ def describe_caller(ctx: AnyContext, answers: Json = None, *, has_fallback: bool
     """Describe a call for its task to store: the caller, its capabilities, its answers so far, and its trace."""
     trace_context: dict[str, Json] = {}
     propagate.inject(trace_context)
-    told: dict[str, Json] = {"identity": _identity(ctx), "trace": trace_context, "answers": answers}
-    known = {name: value for name, value in told.items() if value}
+    fields: dict[str, Json] = {"identity": _identity(ctx), "trace": trace_context, "answers": answers}
+    present = {name: value for name, value in fields.items() if value}
     declared = declared_capabilities(ctx.session.client_capabilities)
-    return {**known, "capabilities": _with_fallback_capabilities(declared) if has_fallback else declared}
+    return {**present, "capabilities": _with_fallback_capabilities(declared) if has_fallback else declared}
 
 
 def _with_fallback_capabilities(declared: Mapping[str, Json]) -> Mapping[str, Json]:
     """Merge the declared capabilities with those of the fallback tools."""
-    both = {kind: {**as_object(ways), **as_object(declared.get(kind))} for kind, ways in FALLBACK_CAPABILITIES.items()}
+    both = {
+        kind: {**as_object(modes), **as_object(declared.get(kind))} for kind, modes in FALLBACK_CAPABILITIES.items()
+    }
     return {**declared, **both}
 
 
@@ -133,9 +135,9 @@ def _identity(ctx: AnyContext) -> Json:
     token = verified_token(ctx)
     if token is None:
         return None
-    # Only the SDK's own fields: a custom token type may carry the raw token, or others.
-    kept = set(AccessToken.model_fields) - {"token"}
-    return cast("Json", token.model_dump(mode="json", exclude_none=True, include=kept))
+    # Only the SDK's own fields: a custom token type may carry the raw token, or other secrets.
+    stored = set(AccessToken.model_fields) - {"token"}
+    return cast("Json", token.model_dump(mode="json", exclude_none=True, include=stored))
 
 
 def declared_capabilities(declared: ClientCapabilities | None) -> Mapping[str, Json]:
@@ -167,37 +169,37 @@ class CallerContext:
     It always sets both, so that a body never sees what an earlier one left behind.
     """
 
-    __slots__ = ("_acting_before", "_before", "_span", "_user")
+    __slots__ = ("_in_body_before", "_span", "_user", "_user_before")
 
     def __init__(self, caller: Json, task_id: str, tool: str) -> None:
         identity = _part(caller, "identity")
         self._user = AuthenticatedUser(AccessToken.model_validate({"token": "", **identity})) if identity else None
-        self._span = _traced(_part(caller, "trace"), task_id, tool)
+        self._span = _span(_part(caller, "trace"), task_id, tool)
 
     def __enter__(self) -> None:
-        self._before, self._acting_before = auth_context_var.set(self._user), _in_task_body.set(True)
+        self._user_before, self._in_body_before = auth_context_var.set(self._user), _in_task_body.set(True)
         try:
             self._span.__enter__()
         except BaseException:
-            self._leave()
+            self._reset()
             raise
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:  # noqa: ANN401 - as they are
         try:
             self._span.__exit__(kind, error, trace)
         finally:
-            self._leave()
+            self._reset()
 
-    def _leave(self) -> None:
-        auth_context_var.reset(self._before)
-        _in_task_body.reset(self._acting_before)
+    def _reset(self) -> None:
+        auth_context_var.reset(self._user_before)
+        _in_task_body.reset(self._in_body_before)
 
 
-def _traced(told: Mapping[str, Any], task_id: str, tool: str) -> AbstractContextManager[object]:
+def _span(trace_fields: Mapping[str, Any], task_id: str, tool: str) -> AbstractContextManager[object]:
     """Return a span under that of the call, or a no-op without a tracer, because spans slow down quick bodies."""
-    if not told and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+    if not trace_fields and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         return _UNTRACED
-    context = propagate.extract(told, Context()) if told else Context()
+    context = propagate.extract(trace_fields, Context()) if trace_fields else Context()
     attributes = {"raincheck.task.id": task_id, "gen_ai.tool.name": tool}
     return _tracer.start_as_current_span(f"task {tool}", context, trace.SpanKind.CONSUMER, attributes)
 
@@ -217,7 +219,7 @@ class AnonymousRateLimit:
     def __init__(self, clock: Clock, quota: Quota) -> None:
         self._clock = clock
         self._quota = quota
-        self._made: deque[float] = deque()
+        self._created_at: deque[float] = deque()
 
     def admit(self, owner: Owner) -> None:
         """Admit one more task, if the limit allows it.
@@ -228,9 +230,9 @@ class AnonymousRateLimit:
         if owner.kind not in UNVERIFIED_KINDS or self._quota.created is None:
             return
         now, window = self._clock.monotonic(), self._quota.window.total_seconds()
-        while self._made and self._made[0] <= now - window:
-            self._made.popleft()
-        if len(self._made) >= self._quota.created:
-            after = timedelta(seconds=self._made[0] + window - now)
+        while self._created_at and self._created_at[0] <= now - window:
+            self._created_at.popleft()
+        if len(self._created_at) >= self._quota.created:
+            after = timedelta(seconds=self._created_at[0] + window - now)
             raise QuotaExceeded("new tasks of unknown callers, who count as one owner", self._quota.created, after)
-        self._made.append(now)
+        self._created_at.append(now)

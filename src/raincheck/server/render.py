@@ -13,7 +13,7 @@ from raincheck.server.tools.results import call_result
 from raincheck.wire import v2026
 
 RELEASE_TIMEOUT = 1.0
-"""Longest time in seconds that a response with a result waits until the key of its call is released."""
+"""Most seconds that a response with a result waits for the release of its call's key."""
 
 
 class TaskRenderer:

@@ -40,14 +40,14 @@ logger = logging.getLogger(__name__)
 
 
 async def warn_about_missing_tools(store: Store, namespace: str, toolbox: Toolbox, now: datetime) -> None:
-    """Warn about tasks that wait for a tool that is missing here: its name or its version may have changed."""
+    """Warn about tasks that wait for a tool that this server lacks: its name or its version may have changed."""
     query = TaskQuery(Scope.for_namespace(namespace), phases=frozenset({Phase.QUEUED, Phase.PARKED}))
     page = await store.list_tasks(query, now=now, limit=PAGE_LIMIT)
     missing = Counter(task.tool for task in page.tasks if toolbox.find(task.tool) is None)
     for tool, count in missing.items():
         logger.warning(
             "at least %d waiting tasks need tool %r in version %r, which this server does not have: "
-            "give a tool that name and version, or let a newer version say that it `continues` that one",
+            "register a tool of that name and version, or list that version in `continues` of a newer one",
             count,
             tool.name,
             tool.version,
@@ -86,7 +86,7 @@ class ServerOptions:
         check_type("fallback_tools", self.fallback_tools, FallbackTools)
         check_type("namespace", self.namespace, str)
         if self.owner is not None and not callable(self.owner):
-            raise ConfigurationError(f"owner is a function that says whose a request is, not {self.owner!r}")
+            raise ConfigurationError(f"owner is a function that returns the owner of a request, not {self.owner!r}")
         if self.anonymous not in get_args(Anonymous):
             raise ConfigurationError(f'anonymous is "id" or "session", not {self.anonymous!r}')
         if self.fallback_wait is not None:
@@ -98,16 +98,17 @@ class ServerOptions:
 
 
 UNSEEN_TASK_TIMEOUT = timedelta(days=1)
-"""Timeout of a task that its caller does not see. A caller that was asked for input and left can't even cancel it."""
+"""Timeout of a task that its caller does not see. A caller that disconnects after it was asked for input can't
+even cancel it."""
 
 CLEANUP_TIMEOUT = 1.0
-"""Seconds, when the server stops, for work that callers left behind: calls to cancel, answers to store."""
+"""Seconds, when the server stops, for the work of disconnected callers: calls to cancel, answers to store."""
 
-NOT_RUNNING = "the tasks of this server do not run: they start when the server does, with its lifespan"
+NOT_RUNNING = "the tasks of this server are not running: start the server, because its lifespan starts them"
 
 
 class ServerRuntime:
-    """Serves tasks, from the first connection that needs it to the last.
+    """Runs the engine of a server, from the first connection that needs it to the last.
 
     Some transports enter a server's lifespan once, some once per connection. Either way there is one engine.
     """
@@ -136,16 +137,16 @@ class ServerRuntime:
         self._lock = asyncio.Lock()
 
     def configure(self, options: Mapping[str, object], settings: Mapping[str, object]) -> None:
-        """Override the options and settings that were given at first. None leaves a value unchanged.
+        """Override the author's options and settings. None leaves a value unchanged.
 
         Raises:
             ConfigurationError: a value is invalid, or the server is already running.
         """
         if self._users:
             raise ConfigurationError("the server is already running: call configure() before it starts")
-        own: Any = {name: value for name, value in settings.items() if value is not None}
-        said: Any = {name: value for name, value in options.items() if value is not None}
-        self.options = replace(self.options, **said, settings=replace(self.options.settings, **own))
+        new_settings: Any = {name: value for name, value in settings.items() if value is not None}
+        new_options: Any = {name: value for name, value in options.items() if value is not None}
+        self.options = replace(self.options, **new_options, settings=replace(self.options.settings, **new_settings))
 
     @property
     def engine(self) -> Engine:
@@ -174,25 +175,25 @@ class ServerRuntime:
             MCPError: the server can't store anything for this caller.
         """
         with ErrorMapping(ctx.method):
-            theirs = None if self.options.owner is None else self.options.owner(ctx)
-            if isinstance(theirs, Awaitable):
-                theirs = await theirs
-            if theirs is not None:
-                check_type("what the server's `owner` function returns", theirs, Owner)
-                return theirs
+            owner = None if self.options.owner is None else self.options.owner(ctx)
+            if isinstance(owner, Awaitable):
+                owner = await owner
+            if owner is not None:
+                check_type("the value that the server's `owner` function returns", owner, Owner)
+                return owner
             return owner_of(ctx, self._secrets[OWNERS], by_session=self.options.anonymous == "session")
 
     def finish_before_stop(self, future: "asyncio.Future[Any]") -> None:
         """Let work finish before the engine stops, even if the caller that needed it has disconnected."""
         self._background.add(future)
-        future.add_done_callback(self._let_go)
+        future.add_done_callback(self._discard_background)
 
-    def _let_go(self, job: "asyncio.Future[Any]") -> None:
-        self._background.discard(job)
-        error = None if job.cancelled() else job.exception()
+    def _discard_background(self, future: "asyncio.Future[Any]") -> None:
+        self._background.discard(future)
+        error = None if future.cancelled() else future.exception()
         if error is not None:
-            # A caller that waits for it gets the error too, but there may be none.
-            logger.debug("something that a caller left behind came to nothing: %r", error)
+            # A caller that waits for it gets the error too, but there may be no such caller.
+            logger.debug("work for a disconnected caller failed: %r", error)
 
     @property
     def cursor_key(self) -> bytes:
@@ -237,7 +238,7 @@ class ServerRuntime:
             self.is_durable = store.capabilities.durable
             if isinstance(options.clock, StoreClock):
                 options.clock.use(store.capabilities.clock)
-            logger.info("the tasks of %r are kept in %s", options.namespace, store)
+            logger.info("the tasks of %r are stored in %s", options.namespace, store)
             engine = Engine(
                 audit.audited(store),
                 self._toolbox,
@@ -246,7 +247,7 @@ class ServerRuntime:
                 clock=options.clock,
                 works=options.works,
             )
-            # Before the first call: the known durations decide whether calls become tasks.
+            # Before the first call: the measured durations decide whether calls become tasks.
             await engine.durations.refresh()
             self._engine = await stack.enter_async_context(engine)
             # By now, older versions of tools that files define are registered.
@@ -277,6 +278,6 @@ class ServerRuntime:
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             if self._users:
-                raise ConfigurationError("the tasks of this server run in another event loop already")
+                raise ConfigurationError("the tasks of this server already run in another event loop: stop them first")
             self._loop, self._lock = loop, asyncio.Lock()
         return self._lock

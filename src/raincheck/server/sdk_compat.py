@@ -56,15 +56,15 @@ def lowlevel_of(server: AnyServer) -> Server[Any]:
         return server
     if not isinstance(server, MCPServer):  # pyright: ignore[reportUnnecessaryIsInstance] - not every caller is type-checked
         is_fastmcp = any(kind.__module__.partition(".")[0] == "fastmcp" for kind in type(server).__mro__)
-        instead = ": for one of FastMCP, import Tasks from raincheck.fastmcp" if is_fastmcp else ""
+        hint = ": for a FastMCP server, import Tasks from raincheck.fastmcp" if is_fastmcp else ""
         raise ConfigurationError(
-            f"tasks are attached to an MCPServer or a low-level Server of the `mcp` SDK 2.x, not to {server!r}{instead}"
+            f"tasks are attached to an MCPServer or a low-level Server of the `mcp` SDK 2.x, not to {server!r}{hint}"
         )
     missing = [name for name in PRIVATE if not hasattr(server, name)]
     missing += [name for name in ("_notify",) if not hasattr(ServerSession, name)]
     if missing:
         raise ConfigurationError(
-            f"this version of the `mcp` SDK has no MCPServer.{missing[0]}: use another with raincheck"
+            f"this version of the `mcp` SDK has no MCPServer.{missing[0]}: install one that raincheck supports"
         )
     return cast("Server[Any]", getattr(server, "_lowlevel_server"))  # noqa: B009 - it has no public name
 
@@ -162,7 +162,7 @@ OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 """Errors after which asyncio retries to accept connections, one second later."""
 
 REPORT_INTERVAL = 10.0
-"""Least seconds between two warnings about connections that can't be accepted."""
+"""Minimum number of seconds between two warnings about connections that can't be accepted."""
 
 logger = logging.getLogger(__name__)
 
@@ -172,7 +172,7 @@ def install_filters() -> None:
     for name in DISCONNECT_LOGGERS:
         logging.getLogger(name).addFilter(_replace_disconnect)
     asyncio_logger = logging.getLogger(ACCEPT_LOGGER)
-    if not any(isinstance(one, _AcceptErrors) for one in asyncio_logger.filters):
+    if not any(isinstance(installed, _AcceptErrors) for installed in asyncio_logger.filters):
         asyncio_logger.addFilter(_AcceptErrors())
 
 
@@ -198,5 +198,5 @@ class _AcceptErrors(logging.Filter):
         now = time.monotonic()
         if self._reported_at is None or now >= self._reported_at + REPORT_INTERVAL:
             self._reported_at = now
-            logger.warning("new connections wait: %s. Bound them in a proxy, or raise `ulimit -n`", error)
+            logger.warning("new connections have to wait: %s. Limit them in a proxy, or raise `ulimit -n`", error)
         return False

@@ -1,4 +1,4 @@
-"""Follow tasks for many callers at once: each change of a task is read once per process, for all that wait for it."""
+"""Follow tasks for many callers at once: each change of a task is read once per process."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -22,19 +22,19 @@ class _FollowedTask:
         self.follow_task.add_done_callback(self._end)
 
     async def _follow(self, task: Task, engine: Engine) -> None:
-        known = task if self.view is not None else None
-        async with aclosing(engine.follow(task.id, owner=task.owner, last_seen=known)) as views:
+        last_seen = task if self.view is not None else None
+        async with aclosing(engine.follow(task.id, owner=task.owner, last_seen=last_seen)) as views:
             async for view in views:
                 self.view = view
-                self._tell()
+                self._notify()
 
-    def _end(self, job: "asyncio.Future[None]") -> None:
-        if not job.cancelled():
+    def _end(self, follow_task: "asyncio.Future[None]") -> None:
+        if not follow_task.cancelled():
             # Retrieved here, so that asyncio does not report the error of a follower that no caller waits for any more.
-            job.exception()
-        self._tell()
+            follow_task.exception()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         # Each change has its own event, so that a waiter that arrives late for one does not miss the next.
         changed, self.changed = self.changed, asyncio.Event()
         changed.set()
@@ -52,29 +52,29 @@ class SharedFollower:
 
         Check that the task belongs to the caller before calling this.
         """
-        watch = self._followed.get(task.id)
-        if watch is None or watch.follow_task.done():
-            watch = self._followed[task.id] = _FollowedTask(task, self._runtime.engine)
-        watch.users += 1
-        seen = 0
+        followed = self._followed.get(task.id)
+        if followed is None or followed.follow_task.done():
+            followed = self._followed[task.id] = _FollowedTask(task, self._runtime.engine)
+        followed.users += 1
+        last_version = 0
         try:
             while True:
-                changed = watch.changed
-                view = watch.view
-                if view is not None and view.task.version != seen:
-                    seen = view.task.version
+                changed = followed.changed
+                view = followed.view
+                if view is not None and view.task.version != last_version:
+                    last_version = view.task.version
                     yield view
                     if view.task.is_terminal:
                         return
-                elif watch.follow_task.done():
+                elif followed.follow_task.done():
                     # Raises the error that stopped it. Without an error, it can't have stopped.
-                    watch.follow_task.result()
-                    raise AssertionError("a task is followed to its end")
+                    followed.follow_task.result()
+                    raise AssertionError("the follower stopped before the task ended")
                 else:
                     await changed.wait()
         finally:
-            watch.users -= 1
-            if not watch.users:
-                watch.follow_task.cancel()
-                if self._followed.get(task.id) is watch:
+            followed.users -= 1
+            if not followed.users:
+                followed.follow_task.cancel()
+                if self._followed.get(task.id) is followed:
                     del self._followed[task.id]

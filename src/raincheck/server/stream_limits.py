@@ -12,7 +12,7 @@ from raincheck.server.identity import UNVERIFIED_KINDS
 
 @dataclass(frozen=True, slots=True)
 class StreamLimit:
-    """Most streams, and most tasks that they follow."""
+    """Maximum number of streams, and of tasks that they follow."""
 
     streams: int
     tasks: int
@@ -24,7 +24,7 @@ class StreamLimits:
 
     total: StreamLimit
     for_unverified: StreamLimit
-    """For all of them together: any of them can appear as any number of owners."""
+    """For all unverified callers together: any of them can appear as any number of owners."""
     per_owner: StreamLimit
 
 
@@ -50,7 +50,7 @@ class StreamLease:
 
 
 class StreamSlots:
-    """The slots for streams in one process. A stream acquires its slots before anything is looked up."""
+    """The slots for streams in one process. A stream acquires its slots before its tasks are looked up."""
 
     def __init__(self, limits: StreamLimits) -> None:
         self._limits = limits
@@ -65,21 +65,22 @@ class StreamSlots:
         Raises:
             MCPError: no slot is free.
         """
-        is_stranger = owner.kind in UNVERIFIED_KINDS
-        rooms = self._limits
-        who, room = ("", rooms.for_unverified) if is_stranger else (owner.key, rooms.per_owner)
-        for limit, taken, wanted, theirs, most in (
-            ("streams", self.streams, 1, room.streams, rooms.total.streams),
-            ("followed tasks", self.tasks, tasks, room.tasks, rooms.total.tasks),
+        is_unverified = owner.kind in UNVERIFIED_KINDS
+        limits = self._limits
+        holder, share = ("", limits.for_unverified) if is_unverified else (owner.key, limits.per_owner)
+        for name, used, wanted, holder_max, total_max in (
+            ("streams", self.streams, 1, share.streams, limits.total.streams),
+            ("followed tasks", self.tasks, tasks, share.tasks, limits.total.tasks),
         ):
-            bound = theirs if taken[who] + wanted > theirs else most if taken.total() + wanted > most else None
-            if bound is not None:
-                raise over_limit(f"too many {limit} at once: try again later, or poll", limit, bound, None)
-        self.streams[who] += 1
-        self.tasks[who] += tasks
-        place = StreamLease(self, who, tasks)
+            is_holder_full, is_full = used[holder] + wanted > holder_max, used.total() + wanted > total_max
+            if is_holder_full or is_full:
+                max_count = holder_max if is_holder_full else total_max
+                raise over_limit(f"too many {name} at once: try again later, or poll", name, max_count, None)
+        self.streams[holder] += 1
+        self.tasks[holder] += tasks
+        lease = StreamLease(self, holder, tasks)
         try:
-            yield place
+            yield lease
         finally:
-            self.streams -= Counter({who: 1})
-            self.tasks -= Counter({who: place.tasks})
+            self.streams -= Counter({holder: 1})
+            self.tasks -= Counter({holder: lease.tasks})

@@ -1,8 +1,7 @@
 """Attach durable tasks to a server of the `mcp` SDK.
 
 `Tasks` is the one object that a server's author attaches. It also adds, replaces and removes ready-made tools while the
-server runs, such as tools that a file defines. The options of a tool combine those of the SDK with
-the task policy.
+server runs, such as tools that a file defines. The options of a tool combine those of the SDK with the task policy.
 """
 
 import asyncio
@@ -137,7 +136,8 @@ class DynamicTools:
         policy = options.get("policy") or TaskPolicy()
         if isinstance(policy.idempotency, str) and policy.idempotency not in schema.names:
             raise ConfigurationError(
-                f"tool {tool.name!r}: idempotency names an argument, and it has no {policy.idempotency!r}"
+                f"tool {tool.name!r} has no argument {policy.idempotency!r}, which its idempotency setting names: "
+                f"name one of its arguments"
             )
         served = _as_served(tool, schema)
         self._list_changed = self._list_changed or ToolListChanges(self._server, self._lowlevel)
@@ -157,16 +157,16 @@ class DynamicTools:
 
     def _register_sdk_tool(self, name: str, options: DynamicToolOptions) -> SdkTool:
         """List a tool of this name, in place of any other, and return the SDK's tool."""
-        said = {"title": options.get("title"), "annotations": options.get("annotations")}
+        listing = {"title": options.get("title"), "annotations": options.get("annotations")}
         if self._server is None:
             self._tool_list = self._tool_list or DynamicToolList(self._lowlevel, self._tools)
-            return SdkTool.from_function(stand_in, name=name, **said)  # type: ignore[arg-type] # its own parameters
+            return SdkTool.from_function(stand_in, name=name, **listing)  # type: ignore[arg-type] # its own parameters
         if tool_of(self._server, name) is not None:
             self._server.remove_tool(name)
-        self._server.add_tool(stand_in, name=name, **said)  # type: ignore[arg-type] # likewise
-        found = tool_of(self._server, name)
-        assert found is not None  # noqa: S101 - just added
-        return found
+        self._server.add_tool(stand_in, name=name, **listing)  # type: ignore[arg-type] # likewise
+        added = tool_of(self._server, name)
+        assert added is not None  # noqa: S101 - just added
+        return added
 
 
 def _as_served(tool: TaskTool, schema: InputSchema) -> TaskTool:
@@ -196,9 +196,9 @@ class Tasks(DynamicTools):
     Tasks start and stop with the server, and resume where an earlier process left them. `store` is a URL or a path (see
     `open_store`). `namespace` keeps servers on one store apart; the default is the server's name. With `works=False`
     this process accepts tasks and answers for them, and leaves running them to other processes. `owner` is for servers
-    with their own authentication: it returns the owner of a request. An unknown caller over HTTP has access to a task
-    by its id; with `anonymous="session"`, only in the session that created it. A caller without tasks waits for at most
-    `fallback_wait` seconds, and then continues by calling `fallback_tools`; with None, it waits for the result.
+    with their own authentication: it returns the owner of a request. An anonymous caller over HTTP has access to a
+    task by its id; with `anonymous="session"`, only in the session that created it. A caller without tasks waits for at
+    most `fallback_wait` seconds, and then continues by calling `fallback_tools`; with None, it waits for the result.
 
     Raises:
         ConfigurationError: tasks can't be attached to this server like that.
@@ -207,8 +207,8 @@ class Tasks(DynamicTools):
     DEFAULTS: ClassVar[Settings] = Settings(grace=1.0, quota=Quota(live=10_000, created=1_000))
     """The default settings of a server, to start from: `settings=replace(Tasks.DEFAULTS, concurrency=4)`.
 
-    Callers may be unknown, so new tasks per minute are limited. Hosts that start a server give it about two seconds to
-    stop, in which bodies are handed back.
+    Callers may be anonymous, so new tasks per minute are limited. Hosts that start a server give it about two seconds
+    to stop, in which bodies are handed back.
     """
 
     def __init__(
@@ -228,8 +228,8 @@ class Tasks(DynamicTools):
         self._lowlevel = lowlevel = lowlevel_of(server)
         if namespace is None and lowlevel.name == UNNAMED:
             raise ConfigurationError(
-                "tasks are kept under their server's name, so that others on the same store don't run them: "
-                'name the server, as in MCPServer("reports"), or give a namespace'
+                "tasks are stored under the name of their server, so that other servers on the store don't run them: "
+                'name the server, as in MCPServer("reports"), or pass a namespace'
             )
         options = ServerOptions(
             store=store,
@@ -250,7 +250,7 @@ class Tasks(DynamicTools):
         self._tools = ToolRegistry(lowlevel, self._toolbox, self._sdk_contexts)
         self._runtime = ServerRuntime(options, self._toolbox, self._tools.expected)
         attach(lowlevel, self._runtime, self._tools, self._sdk_contexts)
-        # On the server itself: a global table would keep both alive for ever.
+        # On the server itself: a global table would keep both alive forever.
         vars(lowlevel)[TASKS_ATTRIBUTE] = self
 
     @staticmethod
@@ -307,9 +307,9 @@ class Tasks(DynamicTools):
 
     async def run_until_signal(self) -> None:
         """Run tasks without serving requests, until SIGTERM or SIGINT. A second signal skips the grace period."""
-        with stop_signals(self.skip_grace) as told:
+        with stop_signals(self.skip_grace) as stop_requested:
             async with self.running():
-                await told.wait()
+                await stop_requested.wait()
 
     async def serve_unix(
         self, path: str | PathLike[str], *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED
@@ -347,7 +347,8 @@ class Tasks(DynamicTools):
         def decorate(fn: F) -> F:
             if self._server is None:
                 raise ConfigurationError(
-                    "a low-level server makes its tools itself: let its handlers serve this one, and enable it here"
+                    "a low-level server defines its tools in its own handlers: serve this tool there, "
+                    "and pass its name to enable()"
                 )
             function = ServedFunction(fn, name_of(fn, name), self._sdk_contexts, **listing)
             self._tools.add(function, settings)

@@ -1,8 +1,8 @@
 """Serve `tools/call` for tools whose calls become tasks: create a task, then return what the caller accepts.
 
 Every call runs as a durable task. A caller that declared the extension gets the task, or its result if that comes soon
-enough. A caller that requested a task gets it. Any other caller waits for the result for a while, and is then told how
-to continue.
+enough. A caller that requested a task gets it. Any other caller waits for the result for a while, and then receives
+text on how to continue.
 """
 
 import asyncio
@@ -61,14 +61,14 @@ class ToolCalls:
             and tool_of(self._sdk_contexts.server, params.name) is None
         ):
             if asks_for_task(ctx):
-                raise _not_as_a_task(params.name)
+                raise _not_callable_as_task(params.name)
             owner = await self._runtime.owner_of(ctx)
             with AuditedErrorMapping(ctx, owner):
                 return await self._fallback_calls(ctx, params, owner)
         tool = self._tools.find(params.name)
         if tool is None:
             if asks_for_task(ctx):
-                raise _not_as_a_task(params.name, is_there=self._tools.has(params.name))
+                raise _not_callable_as_task(params.name, exists=self._tools.has(params.name))
             assert self._tools.handler is not None  # noqa: S101 - set before this serves anything
             return await self._tools.handler(ctx, params)
         owner = await self._runtime.owner_of(ctx)
@@ -98,9 +98,9 @@ class ToolCalls:
         )
 
     def _fallback_wait(self, ctx: AnyContext, tool: ServedTool) -> float | None:
-        """Return the seconds until a caller without tasks is told how to continue; None if it waits for the result.
+        """Return the seconds until a caller without tasks receives text on how to continue; None if it waits.
 
-        A caller that could have requested a task, and did not, waits: it was not told what else to expect.
+        A caller that could have requested a task, and did not, waits for the result: it expects no other answer.
         """
         if (
             self._runtime.fallback_messages is None
@@ -115,14 +115,18 @@ class ToolCalls:
     def _check_mode(self, ctx: AnyContext, tool: ServedTool) -> None:
         if asks_for_task(ctx):
             if tool.policy.mode == "forbidden":
-                raise _not_as_a_task(tool.name)
+                raise _not_callable_as_task(tool.name)
             check_can_hand_off()
-        if tool.policy.mode != "required" or _takes_tasks(ctx):
+        if tool.policy.mode != "required" or _accepts_tasks(ctx):
             return
         if is_modern(ctx):
             raise missing_capability()
-        how = "call it with params.task" if is_v2025(ctx) else f"callers of {ctx.protocol_version} can't take those"
-        raise MCPError(errors.METHOD_NOT_FOUND, f"tool {tool.name!r} runs only as a task: {how}")
+        remedy = (
+            "call it with params.task"
+            if is_v2025(ctx)
+            else f"use a later protocol version, because {ctx.protocol_version} has no tasks"
+        )
+        raise MCPError(errors.METHOD_NOT_FOUND, f"tool {tool.name!r} runs only as a task: {remedy}")
 
     async def _prepare(self, ctx: AnyContext, tool: ServedTool, params: CallToolRequestParams) -> HandlerResult:
         """Validate a call. Return an answer instead of a task if arguments are invalid or input is required first."""
@@ -131,9 +135,9 @@ class ToolCalls:
         try:
             values = tool.sdk.fn_metadata.validate_arguments(params.arguments or {})
             # Before 2026-07-28 there are no rounds, and some callers can't be asked: then the task asks.
-            if not tool.sdk.resolved_params or not is_modern(ctx) or self._is_asked_in_words(ctx, tool):
+            if not tool.sdk.resolved_params or not is_modern(ctx) or self._is_asked_by_text(ctx, tool):
                 return None
-            found = await run_resolvers(tool.sdk, values, self._sdk_contexts.context_for_request(ctx, params))
+            resolved = await run_resolvers(tool.sdk, values, self._sdk_contexts.context_for_request(ctx, params))
         except MCPError:
             raise
         except Exception as error:
@@ -142,11 +146,12 @@ class ToolCalls:
                 # A caller that requests a task accepts only a task or an error.
                 raise invalid_params(text_of(as_json(failure))) from error
             return failure
-        return found if isinstance(found, InputRequiredResult) else None
+        return resolved if isinstance(resolved, InputRequiredResult) else None
 
-    def _is_asked_in_words(self, ctx: AnyContext, tool: ServedTool) -> bool:
-        goes_on = self._fallback_wait(ctx, tool) is not None
-        return goes_on and InputKind.ELICITATION not in declared_capabilities(ctx.session.client_capabilities)
+    def _is_asked_by_text(self, ctx: AnyContext, tool: ServedTool) -> bool:
+        """Return whether the task's questions reach the caller as text, which it answers by calling a fallback tool."""
+        has_fallback = self._fallback_wait(ctx, tool) is not None
+        return has_fallback and InputKind.ELICITATION not in declared_capabilities(ctx.session.client_capabilities)
 
     async def _create(self, ctx: AnyContext, tool: ServedTool, params: CallToolRequestParams, owner: Owner) -> Task:
         arguments = cast("Mapping[str, Json]", params.arguments or {})
@@ -154,18 +159,18 @@ class ToolCalls:
         # The user's answers are not among the arguments, so calls with answers may look the same and differ.
         if key is None and tool.is_idempotent and owner.may_list and params.input_responses is None:
             key = policy.arguments_key(tool.name, arguments)
-        is_plain = not _takes_tasks(ctx) or tool.policy.mode == "forbidden"
-        goes_on = is_plain and self._fallback_wait(ctx, tool) is not None
+        gets_no_task = not _accepts_tasks(ctx) or tool.policy.mode == "forbidden"
+        has_fallback = gets_no_task and self._fallback_wait(ctx, tool) is not None
         self._anonymous_limit.admit(owner)
         submit = partial(
             self._runtime.engine.submit,
             tool.name,
             arguments,
             owner=owner,
-            caller=describe_caller(ctx, _answers_in(params), has_fallback=goes_on),
+            caller=describe_caller(ctx, _answers_in(params), has_fallback=has_fallback),
             idempotency_key=key,
             ttl=_ttl_of(ctx, params),
-            timeout=UNSEEN_TASK_TIMEOUT if is_plain and not goes_on else None,
+            timeout=UNSEEN_TASK_TIMEOUT if gets_no_task and not has_fallback else None,
             # They were validated before: the SDK's own error answers arguments that don't fit.
             validate=False,
         )
@@ -184,11 +189,11 @@ class ToolCalls:
     def _answer_requested_task(self, task: Task, tool: ServedTool) -> HandlerResult:
         """Return the task to a caller of 2025-11-25 that requested one. Such a caller never gets another answer."""
         poll_ms, now = self._runtime.poll_policy.interval_ms(task), self._runtime.options.clock.now()
-        meanwhile = (
+        immediate_text = (
             tool.policy.immediate_response
-            or f"{tool.name} has begun and goes on in the background: its result follows."
+            or f"{tool.name} has started and keeps running in the background. Its result follows."
         )
-        answer = v2025.create_result(task, poll_ms=poll_ms, now=now, immediate_text=meanwhile)
+        answer = v2025.create_result(task, poll_ms=poll_ms, now=now, immediate_text=immediate_text)
         return hand_off_task(task, cast("dict[str, Any]", answer))
 
     async def _answer_inline_or_task(self, ctx: AnyContext, task: Task, tool: ServedTool) -> HandlerResult | View:
@@ -204,7 +209,7 @@ class ToolCalls:
         )
 
 
-def _takes_tasks(ctx: AnyContext) -> bool:
+def _accepts_tasks(ctx: AnyContext) -> bool:
     return declares_tasks(ctx) or asks_for_task(ctx)
 
 
@@ -225,7 +230,7 @@ def _ttl_of(ctx: AnyContext, params: CallToolRequestParams) -> timedelta | None:
     return timedelta(milliseconds=min(params.task.ttl, timedelta.max // timedelta(milliseconds=1)))
 
 
-def _not_as_a_task(name: str, *, is_there: bool = True) -> MCPError:
-    if not is_there:
+def _not_callable_as_task(name: str, *, exists: bool = True) -> MCPError:
+    if not exists:
         return invalid_params(f"there is no tool {name!r}")
     return MCPError(errors.METHOD_NOT_FOUND, f"tool {name!r} can't be called as a task: call it without params.task")

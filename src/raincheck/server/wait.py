@@ -1,7 +1,7 @@
 """Wait for a task on behalf of a caller that did not receive it, and send the caller its input requests.
 
 The wait is bounded for callers that can continue later, because hosts time out a call after about a minute. Such a
-caller is then told, in text, how to continue.
+caller then receives text on how to continue.
 """
 
 import asyncio
@@ -60,16 +60,16 @@ class CallWaiter:
             view = await self.wait_for_end_or_input(ctx, task, seconds)
         else:
             # Asked concurrently, so that the end of the task is seen while the user thinks about an answer.
-            async with self._broker.ask_while_waiting(ctx, task, is_seen=False) as talk:
+            async with self._broker.ask_while_waiting(ctx, task, names_task=False) as elicitation:
                 view = await run_while_connected(
                     ctx, self._runtime.options.clock, self.wait_for_end_or_input(ctx, task, seconds)
                 )
                 if not view.task.is_terminal:
-                    talk.abandon(is_connected=True)
+                    elicitation.abandon(is_connected=True)
                     is_asked = self._broker.is_asking(ctx, view)
         if view.task.is_terminal:
             return view
-        if view.inputs and is_modern(ctx) and all(can_be_asked(ctx, one) for one in view.inputs):
+        if view.inputs and is_modern(ctx) and all(can_be_asked(ctx, request) for request in view.inputs):
             return _input_required(view)
         return self.describe_unfinished(view, is_asked=is_asked)
 
@@ -82,7 +82,7 @@ class CallWaiter:
         task_id = (params.request_state or "").removeprefix(STATE_PREFIX)
         view = await self._runtime.engine.view(task_id, owner=owner)
         if tool is not None and view.task.tool.name != tool:
-            raise invalid_params(f"this state belongs to a call of another tool than {tool!r}")
+            raise invalid_params(f"this requestState belongs to a call of another tool, not of {tool!r}")
         dumped = params.model_dump(by_alias=True, mode="json", exclude_none=True, include={"input_responses"})
         answers = cast("Mapping[str, Json]", dumped.get("inputResponses", {}))
         # The task may have ended since, or this round may be a repetition: then the task's end is the answer.
@@ -92,12 +92,12 @@ class CallWaiter:
 
     def describe_unfinished(self, view: View, *, is_asked: bool = False) -> dict[str, Any]:
         """Return the answer to a caller whose task has not ended. `is_asked`: the user has the question already."""
-        running = self._runtime
-        assert running.fallback_messages is not None  # noqa: S101 - without it, calls wait for the end
-        told = running.fallback_messages.unfinished(
-            view, running.options.clock.now(), running.estimate_remaining(view.task), user_was_asked=is_asked
+        runtime = self._runtime
+        assert runtime.fallback_messages is not None  # noqa: S101 - without it, calls wait for the end
+        answer = runtime.fallback_messages.unfinished(
+            view, runtime.options.clock.now(), runtime.estimate_remaining(view.task), user_was_asked=is_asked
         )
-        return {**told, **COMPLETE}
+        return {**answer, **COMPLETE}
 
     async def wait_for_end_or_input(self, ctx: AnyContext, task: Task, seconds: float | None) -> View:
         """Return the task when it ends, when it asks what can't be asked during the wait, or after `seconds`."""
@@ -106,13 +106,13 @@ class CallWaiter:
             return await self._runtime.engine.view(task.id, owner=task.owner)
         last = View(task, None, ())
 
-        async def look(follow: AsyncGenerator[View]) -> None:
+        async def watch(follow: AsyncGenerator[View]) -> None:
             nonlocal last
             reported = -1.0
             async with aclosing(follow) as views:
                 async for last in views:
                     reported = await _report_progress(ctx, last.task, reported)
-                    if last.inputs and not _is_asked_meanwhile(ctx, last):
+                    if last.inputs and not _is_asked_during_wait(ctx, last):
                         if not declares_tasks(ctx):
                             # Branches of a body that ask concurrently are asked together.
                             await self._runtime.options.clock.sleep(QUESTION_BATCH_DELAY)
@@ -123,12 +123,12 @@ class CallWaiter:
                         return
 
         try:
-            await self._follow_for(ctx, task, seconds, look)
+            await self._follow_for(ctx, task, seconds, watch)
         except RaincheckError as error:
             if seconds is None:
                 raise
             # Whatever happened to it meanwhile, the task exists: its caller continues with the last view.
-            logger.warning("task %s can't be followed: %s", task.log_id, error)
+            logger.warning("could not follow task %s: %s", task.log_id, error)
         return last
 
     async def _follow_for(
@@ -136,23 +136,23 @@ class CallWaiter:
         ctx: AnyContext,
         task: Task,
         seconds: float | None,
-        look: Callable[[AsyncGenerator[View]], Coroutine[Any, Any, None]],
+        watch: Callable[[AsyncGenerator[View]], Coroutine[Any, Any, None]],
     ) -> None:
         """Follow the task, for at most `seconds`."""
         engine = self._runtime.engine
         if is_modern(ctx):
             # No other caller follows it, and a task that has just started need not be read. Its open questions must be.
-            known = None if task.open_inputs else task
-            await look(engine.follow(task.id, owner=task.owner, last_seen=known, timeout=seconds))
+            last_seen = None if task.open_inputs else task
+            await watch(engine.follow(task.id, owner=task.owner, last_seen=last_seen, timeout=seconds))
             return
         # A caller that is asked during the wait follows the task twice, so both share what is read.
-        looking = asyncio.ensure_future(look(self._follower.follow(task)))
+        watching = asyncio.ensure_future(watch(self._follower.follow(task)))
         if seconds is None:
-            await looking
+            await watching
             return
-        await wait_first(looking, self._runtime.options.clock.sleep(seconds))
-        if looking.done() and not looking.cancelled():
-            looking.result()
+        await wait_first(watching, self._runtime.options.clock.sleep(seconds))
+        if watching.done() and not watching.cancelled():
+            watching.result()
 
 
 async def _report_progress(ctx: AnyContext, task: Task, reported: float) -> float:
@@ -164,9 +164,9 @@ async def _report_progress(ctx: AnyContext, task: Task, reported: float) -> floa
     return progress.done
 
 
-def _is_asked_meanwhile(ctx: AnyContext, view: View) -> bool:
+def _is_asked_during_wait(ctx: AnyContext, view: View) -> bool:
     """Return whether any of the task's input requests is sent to its caller during the wait."""
-    return not is_modern(ctx) and any(can_be_asked(ctx, one) for one in view.inputs)
+    return not is_modern(ctx) and any(can_be_asked(ctx, request) for request in view.inputs)
 
 
 def _input_required(view: View) -> dict[str, Any]:

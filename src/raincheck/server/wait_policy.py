@@ -5,7 +5,7 @@ could have had its task, and continued. So the wait is the one that costs least 
 does not end within the wait has waited in vain and is a task besides, which costs its caller a poll or two.
 
 A caller polls at the interval that the server suggests. If it is too short, many callers keep the server busy with
-answers that contain no news. If it is too long, results stay unread. So the interval follows the time that the task
+answers that report no change. If it is too long, results stay unread. So the interval follows the time that the task
 probably has left, estimated from how long tasks of the same tool take, or without an estimate, the elapsed time.
 """
 
@@ -50,7 +50,7 @@ class PollPolicy:
         self._left_after = left_after
         """Seconds that a task of a tool probably has left after so many seconds; None if that is unknown."""
         self._polled: OrderedDict[str, float] = OrderedDict()
-        self._poll = PollsInFlight()
+        self._in_flight = PollsInFlight()
 
     def interval(self, task: Task) -> float:
         """Return the seconds after which to poll a task again."""
@@ -58,10 +58,10 @@ class PollPolicy:
             return MIN_INTERVAL
         now = self._clock.now()
         if task.status is Status.INPUT_REQUIRED:
-            asked = max((now - task.updated_at).total_seconds(), 0.0)
-            return min(max(asked / INTERVAL_DIVISOR, MIN_INTERVAL), MAX_INPUT_INTERVAL)
+            waited = max((now - task.updated_at).total_seconds(), 0.0)
+            return min(max(waited / INTERVAL_DIVISOR, MIN_INTERVAL), MAX_INPUT_INTERVAL)
         passed = max((now - task.created_at).total_seconds(), 0.0)
-        left = max(_until(task.due_at, now), self._left_after(task.tool.name, passed) or 0.0)
+        left = max(_seconds_until(task.due_at, now), self._left_after(task.tool.name, passed) or 0.0)
         return min(max(left / INTERVAL_DIVISOR, passed / (2 * INTERVAL_DIVISOR), MIN_INTERVAL), MAX_INTERVAL)
 
     def interval_ms(self, task: Task) -> int:
@@ -76,9 +76,10 @@ class PollPolicy:
         # Also by owner: polls of another caller who knows the id must not slow down the polls of this one.
         poll = f"{owner.key} {task_id}"
         now, last = self._clock.monotonic(), self._polled.get(poll)
-        if self._poll.count >= BUSY_POLL_COUNT and last is not None and now - last < MIN_INTERVAL / MAX_RATE_FACTOR:
+        is_too_fast = last is not None and now - last < MIN_INTERVAL / MAX_RATE_FACTOR
+        if is_too_fast and self._in_flight.count >= BUSY_POLL_COUNT:
             raise over_limit(
-                "this task is asked for much faster than it said it should be, and the server is busy: ask less often",
+                "the server is busy, and this task is polled much faster than its poll interval: poll less often",
                 "polls",
                 None,
                 MIN_INTERVAL,
@@ -87,7 +88,7 @@ class PollPolicy:
         self._polled.move_to_end(poll)
         if len(self._polled) > MAX_TRACKED_POLLS:
             self._polled.popitem(last=False)
-        return self._poll
+        return self._in_flight
 
 
 class PollsInFlight:
@@ -103,7 +104,7 @@ class PollsInFlight:
         self.count -= 1
 
 
-def _until(moment: datetime | None, now: datetime) -> float:
+def _seconds_until(moment: datetime | None, now: datetime) -> float:
     return 0.0 if moment is None else (moment - now).total_seconds()
 
 
@@ -156,8 +157,8 @@ class DurationEstimate:
 
     def remaining_after(self, passed: float) -> float | None:
         """Return the seconds that a call probably has left after `passed` seconds; None if that is unknown."""
-        lasts = self.histogram.quantile(0.5, min_seconds=passed)
-        return None if lasts is None else max(lasts - passed, 0.0)
+        median = self.histogram.quantile(0.5, min_seconds=passed)
+        return None if median is None else max(median - passed, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +174,7 @@ def choose_inline_wait(policy: TaskPolicy, estimate: DurationEstimate) -> WaitDe
     if policy.inline_for is not None:
         return WaitDecision(policy.inline_for, "set by its author")
     if policy.mode == "required":
-        return WaitDecision(0.0, "it is to run as a task")
+        return WaitDecision(0.0, 'it always runs as a task (mode="required")')
     if not estimate.histogram.total:
         return WaitDecision(0.0, estimate.source)
     if estimate.expected is not None:
@@ -207,13 +208,13 @@ def _cheapest(estimate: DurationEstimate) -> WaitDecision:
 
 
 def choose_fallback_wait(policy: TaskPolicy, estimate: DurationEstimate, fallback_wait: float) -> WaitDecision:
-    """Choose the wait for a caller without tasks, which is told after the wait how to continue."""
+    """Choose the wait for a caller without tasks, which then receives text on how to continue."""
     share = estimate.histogram.fraction_within(fallback_wait)
     if not estimate.histogram.total or share >= MIN_SUCCESS_SHARE:
-        return WaitDecision(fallback_wait, "such callers wait as long as fallback_wait says")
+        return WaitDecision(fallback_wait, "such callers wait for fallback_wait seconds")
     soon = min(max(SHORT_WAIT, policy.inline_for or 0.0), fallback_wait)
     if estimate.expected is not None:
-        return WaitDecision(soon, f"{estimate.source}: it is no use to wait")
+        return WaitDecision(soon, f"{estimate.source}: waiting longer is of no use")
     return WaitDecision(
-        soon, f"{estimate.source}, {share:.0%} end within {format_duration(fallback_wait)}: it is no use to wait"
+        soon, f"{estimate.source}, {share:.0%} end within {format_duration(fallback_wait)}: waiting longer is of no use"
     )

@@ -215,7 +215,7 @@ class Store(StoreReader, Protocol):
         Tasks are claimed by higher priority, then by turn (`core.fair_queue`: owners take turns, so an owner with
         thousands of queued tasks does not hold up another), then by creation time, then by id. Two claims never get the
         same task: the second one finds fewer, or none, without an error. A claim also stores the turn up to which it
-        served each line. Only a claim, or a `create` that starts its task, does that, and nothing undoes it.
+        served each queue. Only a claim, or a `create` that starts its task, does that, and nothing undoes it.
         """
         ...
 
@@ -244,7 +244,7 @@ class Store(StoreReader, Protocol):
         - `limit` is clamped to 1 to `PAGE_LIMIT`.
         - With `only`, delete these tasks instead, provided they have ended, expired or not: an operator requested it.
           Live and unknown tasks are left out.
-        - A child whose parent is live is kept: the parent may still have to read its result.
+        - A child whose parent is live is not deleted: the parent may still have to read its result.
         - Feeds are notified of them, so that no caller waits for a deleted task.
         - The cost depends on what is pruned, not on what remains.
         """
@@ -265,7 +265,7 @@ class Store(StoreReader, Protocol):
 
         - Tools without a stored definition are left out. Of several definitions of one version, the latest counts.
         - A server or worker calls this at startup with its own definitions: for tasks that started under other
-          definitions, it gets those.
+          definitions, it gets the older ones.
         """
         ...
 

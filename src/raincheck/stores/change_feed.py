@@ -66,9 +66,9 @@ class ChangeFeed:
         finally:
             self._callback = self._error = None
 
-    def _call(self, hear: Callable[[ChangeHint], None], hint: ChangeHint) -> None:
+    def _call(self, callback: Callable[[ChangeHint], None], hint: ChangeHint) -> None:
         try:
-            hear(hint)
+            callback(hint)
         except Exception as error:  # noqa: BLE001 - any error of the listener
             self._error = error
             self._ready.set()

@@ -101,7 +101,9 @@ class TaskDocument:
 
     def view(self) -> View:
         is_open = not self.task.is_terminal
-        return View(self.task, self.outcome, tuple(one for one in self.inputs if is_open and one.is_open))
+        return View(
+            self.task, self.outcome, tuple(question for question in self.inputs if is_open and question.is_open)
+        )
 
     def journal(self) -> Journal:
         names = tuple(artifact.name for artifact in self.artifacts)
@@ -134,17 +136,17 @@ class TaskDocument:
         return after
 
 
-def _merge_inputs(inputs: tuple[InputRequest, ...], news: tuple[InputRequest, ...]) -> tuple[InputRequest, ...]:
+def _merge_inputs(inputs: tuple[InputRequest, ...], changes: tuple[InputRequest, ...]) -> tuple[InputRequest, ...]:
     """Return the input requests with the answers and the new requests of a change."""
-    answered = {question.key: question for question in news if not question.is_open}
-    asked = tuple(question for question in news if question.is_open)
-    return tuple(answered.get(question.key, question) for question in inputs) + asked
+    answered = {question.key: question for question in changes if not question.is_open}
+    added = tuple(question for question in changes if question.is_open)
+    return tuple(answered.get(question.key, question) for question in inputs) + added
 
 
-def _with_latest(artifacts: tuple[Artifact, ...], news: tuple[Artifact, ...]) -> tuple[Artifact, ...]:
+def _with_latest(artifacts: tuple[Artifact, ...], changes: tuple[Artifact, ...]) -> tuple[Artifact, ...]:
     """Return the artifacts sorted by name, each in its latest version."""
-    kept = {artifact.name: artifact for artifact in (*artifacts, *news)}
-    return tuple(kept[name] for name in sorted(kept))
+    latest = {artifact.name: artifact for artifact in (*artifacts, *changes)}
+    return tuple(latest[name] for name in sorted(latest))
 
 
 class DirectStartRequest(Protocol):
@@ -162,7 +164,7 @@ class Documents(UserDict[TaskId, TaskDocument]):
         super().__init__(copied)
         # Replaced and never mutated, so that a copy can share it.
         self.served_turns: Mapping[QueueKey, int] = {} if copied is None else copied.served_turns
-        """The turn up to which claims have served each line. It outlives the tasks that had it."""
+        """The turn up to which claims have served each queue. It outlives the tasks that had it."""
         self.durations: Mapping[str, Mapping[str, DurationHistogram]] = {} if copied is None else copied.durations
         """Task durations by namespace and tool. They outlive the tasks too."""
         self.definitions: Mapping[tuple[str, Tool], bytes] = {} if copied is None else copied.definitions
@@ -211,9 +213,11 @@ class Documents(UserDict[TaskId, TaskDocument]):
         return [task for task in self.tasks() if task.is_expired(now)]
 
     def prunable_ids(self, now: datetime, only: Iterable[TaskId] | None = None) -> list[TaskId]:
-        """Return the tasks that can be pruned: expired ones or, with `only`, those of the named that have ended."""
+        """Return the tasks that can be pruned: expired ones or, with `only`, the named ones that have ended."""
         early = only is not None
-        found = self.expired(now) if only is None else [self[one].task for one in dict.fromkeys(only) if one in self]
+        found = (
+            self.expired(now) if only is None else [self[named].task for named in dict.fromkeys(only) if named in self]
+        )
         return [task.id for task in found if may_prune(task, self._parent_of(task), now, early=early)]
 
     # Changes.
@@ -232,8 +236,8 @@ class Documents(UserDict[TaskId, TaskDocument]):
                 return holder.task
             # It has expired, so its key is free.
             del self[holder.task.id]
-        begun = () if claim is None else claim.decide_direct_start(creation.task, self.live(), now)
-        return self._insert(creation, quota, now, begun).task
+        started = () if claim is None else claim.decide_direct_start(creation.task, self.live(), now)
+        return self._insert(creation, quota, now, started).task
 
     def commit(self, change: Change) -> Task:
         """Apply the change with its effects on relatives, and return the task as it was decided.
@@ -245,7 +249,7 @@ class Documents(UserDict[TaskId, TaskDocument]):
         return change.after
 
     def commit_claims(self, changes: Sequence[Change]) -> tuple[Task, ...]:
-        """Apply the changes of a claim, and record how far it serves their lines."""
+        """Apply the changes of a claim, and record how far it serves their queues."""
         for change in changes:
             self._serve(self[self.commit(change).id])
         return tuple(change.after for change in changes)
@@ -276,11 +280,11 @@ class Documents(UserDict[TaskId, TaskDocument]):
         self, namespace: str, durations: Mapping[str, DurationHistogram]
     ) -> dict[str, DurationHistogram]:
         """Merge task durations into the stored ones, and return all of the namespace after that."""
-        known = self.durations.get(namespace, {})
-        changed = merge_histograms(known, durations)
+        stored = self.durations.get(namespace, {})
+        changed = merge_histograms(stored, durations)
         if changed:
-            self.durations = {**self.durations, namespace: {**known, **changed}}
-        return {**known, **changed}
+            self.durations = {**self.durations, namespace: {**stored, **changed}}
+        return {**stored, **changed}
 
     def save_definitions(self, namespace: str, definitions: Mapping[Tool, bytes]) -> dict[Tool, bytes]:
         """Store definitions of tools, and return those of the tools of live tasks."""
@@ -301,11 +305,11 @@ class Documents(UserDict[TaskId, TaskDocument]):
             self._insert(creation, change.quota, creation.task.created_at)
 
     def _serve(self, document: TaskDocument) -> None:
-        """Record that this task's attempt has started, so its line is served up to its turn."""
-        line = queue_key(document.task)
-        self.served_turns = {**self.served_turns, line: max(self.served_turns.get(line, 0), document.turn)}
+        """Record that this task's attempt has started, so its queue is served up to its turn."""
+        key = queue_key(document.task)
+        self.served_turns = {**self.served_turns, key: max(self.served_turns.get(key, 0), document.turn)}
 
-    def _insert(self, creation: Creation, quota: Quota, now: datetime, begun: Sequence[Change] = ()) -> TaskDocument:
+    def _insert(self, creation: Creation, quota: Quota, now: datetime, started: Sequence[Change] = ()) -> TaskDocument:
         """Insert a new task, with its first attempt already started if changes are given."""
         new = creation.task
         if quota != NO_QUOTA:
@@ -313,15 +317,15 @@ class Documents(UserDict[TaskId, TaskDocument]):
         if new.id in self:
             raise AlreadyRecorded(new.id)
         document = TaskDocument.of(creation, self.next_turn(new) if enters_queue(None, new) else 0)
-        for change in begun:
+        for change in started:
             document = document.with_change(change)
             self._serve(document)
         self[new.id] = document
         return document
 
     def _check_quota(self, new: Task, quota: Quota, now: datetime) -> None:
-        whose = Scope.for_owner(new.namespace, new.owner)
-        quota.check([task for task in self.tasks() if whose.covers(task.namespace, task.owner)], now)
+        scope = Scope.for_owner(new.namespace, new.owner)
+        quota.check([task for task in self.tasks() if scope.covers(task.namespace, task.owner)], now)
 
     def _parent_of(self, task: Task) -> Task | None:
         return None if task.parent_id is None else self.find(task.parent_id)
@@ -329,10 +333,10 @@ class Documents(UserDict[TaskId, TaskDocument]):
     def _holder_of_key(self, new: Task) -> TaskDocument | None:
         if new.idempotency_key is None:
             return None
-        whose = Scope.for_owner(new.namespace, new.owner)
+        scope = Scope.for_owner(new.namespace, new.owner)
         for document in self.values():
             task = document.task
-            if task.idempotency_key == new.idempotency_key and whose.covers(task.namespace, task.owner):
+            if task.idempotency_key == new.idempotency_key and scope.covers(task.namespace, task.owner):
                 return document
         return None
 
@@ -349,8 +353,8 @@ def count_states(tasks: Iterable[Task], scope: Scope, now: datetime) -> dict[tup
         InvalidValue: there is no namespace.
     """
     check_states_scope(scope)
-    processes = (task for task in tasks if _covers(scope, task) and not task.is_expired(now))
-    return dict(Counter((one.tool.name, one.state.name) for one in processes if one.state is not None))
+    visible = (task for task in tasks if _covers(scope, task) and not task.is_expired(now))
+    return dict(Counter((task.tool.name, task.state.name) for task in visible if task.state is not None))
 
 
 def check_states_scope(scope: Scope) -> None:
@@ -360,7 +364,7 @@ def check_states_scope(scope: Scope) -> None:
         InvalidValue: there is no namespace.
     """
     if scope.namespace is None:
-        raise InvalidValue("processes are counted within one namespace: name it")
+        raise InvalidValue("instances are counted within one namespace: name it in the scope")
 
 
 def _covers(scope: Scope, task: Task) -> bool:

@@ -67,7 +67,7 @@ def store_file_exists(path: Path) -> bool:
             raise ConfigurationError(f"{path} is a folder: name a file in it, such as {path / 'tasks.db'}")
         return path.exists()
     except OSError as error:
-        raise ConfigurationError(f"{path} can't be looked at ({error.strerror}): name another store") from error
+        raise ConfigurationError(f"{path} can't be accessed ({error.strerror}): name another store") from error
 
 
 def check_store_name(name: str | os.PathLike[str] | None) -> None:
@@ -80,7 +80,7 @@ def check_store_name(name: str | os.PathLike[str] | None) -> None:
         return
     if not isinstance(name, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance] - not every caller is type-checked
         raise ConfigurationError(
-            f"a store is named by a URL or a path, and opened where it is needed; this is {name!r}"
+            f"a store must be named by a URL or a path, not {name!r}: it is opened when it is used"
         )
     parse_address(os.fspath(name))
 
@@ -126,11 +126,12 @@ def _default_path() -> Path:
 
 def _make_folder(folder: Path) -> None:
     try:
-        # The default folder is ours, so it is created if missing; the folder of a path that the user names is not.
+        # The default folder belongs to raincheck, so it is created if missing. The folder of a path that the user names
+        # is not.
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigurationError(
-            f"the folder {folder} for the store can't be made ({error.strerror}): name a store by {STORE_VARIABLE}"
+            f"the folder {folder} for the store can't be created ({error.strerror}): name a store in {STORE_VARIABLE}"
         ) from error
 
 

@@ -66,25 +66,25 @@ class IndexedDocuments(Documents):
         self._queued: dict[TaskId, TaskDocument] = {}
         self._live_children: defaultdict[TaskId, dict[TaskId, TaskDocument]] = defaultdict(dict)
         self._turns: defaultdict[Hashable, list[int]] = defaultdict(list)
-        """The sorted turns of the queued tasks: per kind in a line, and per tool."""
+        """The sorted turns of the queued tasks: per kind in a queue, and per tool."""
         self._usage_by_owner: defaultdict[Hashable, _OwnerUsage] = defaultdict(_OwnerUsage)
         self._holders: dict[Hashable, TaskId] = {}
         """The task that has an owner's idempotency key."""
         self._expiring: list[tuple[datetime, TaskId]] = []
         """Expiry times of the ended tasks, sorted."""
         self._before: dict[TaskId, TaskDocument | None] = {}
-        self._had = self.served_turns, self.durations
+        self._saved = self.served_turns, self.durations
 
     def transaction(self, publish: Callable[[Iterable[TaskId]], None] | None = None) -> "MemoryTransaction":
         """Return a transaction: its writes take effect whole or not at all. Then the changed tasks are published."""
         return MemoryTransaction(self, publish)
 
     def begin(self) -> None:
-        self._before, self._had = {}, (self.served_turns, self.durations)
+        self._before, self._saved = {}, (self.served_turns, self.durations)
 
     def roll_back(self) -> None:
         """Restore the documents as they were at `begin`."""
-        self.served_turns, self.durations = self._had
+        self.served_turns, self.durations = self._saved
         for task_id, document in self._before.items():
             self._put(task_id, document)
 
@@ -131,10 +131,10 @@ class IndexedDocuments(Documents):
             self._index(document)
 
     def _check_quota(self, new: Task, quota: Quota, now: datetime) -> None:
-        theirs = self._usage_by_owner.get(_owner_key(new), _OwnerUsage())
-        quota.check_live(theirs.live)
-        if quota.created is not None and len(theirs.created) >= quota.created:
-            quota.check_created(theirs.created[-quota.created], now)
+        usage = self._usage_by_owner.get(_owner_key(new), _OwnerUsage())
+        quota.check_live(usage.live)
+        if quota.created is not None and len(usage.created) >= quota.created:
+            quota.check_created(usage.created[-quota.created], now)
 
     def _holder_of_key(self, new: Task) -> TaskDocument | None:
         holder = self._holders.get((_owner_key(new), new.idempotency_key))
@@ -142,15 +142,15 @@ class IndexedDocuments(Documents):
 
     def _index(self, document: TaskDocument) -> None:
         task = document.task
-        theirs = self._usage_by_owner[_owner_key(task)]
-        insort(theirs.created, task.created_at)
+        usage = self._usage_by_owner[_owner_key(task)]
+        insort(usage.created, task.created_at)
         if task.idempotency_key is not None:
             self._holders[_owner_key(task), task.idempotency_key] = task.id
         if task.expires_at is not None:
             insort(self._expiring, (task.expires_at, task.id))
         if task.is_terminal:
             return
-        theirs.live += 1
+        usage.live += 1
         self._live[task.id] = document
         if task.phase is Phase.QUEUED:
             self._queued[task.id] = document
@@ -161,9 +161,9 @@ class IndexedDocuments(Documents):
 
     def _unindex(self, document: TaskDocument) -> None:
         task = document.task
-        theirs = self._usage_by_owner[_owner_key(task)]
-        del theirs.created[bisect_left(theirs.created, task.created_at)]
-        if not theirs.created:
+        usage = self._usage_by_owner[_owner_key(task)]
+        del usage.created[bisect_left(usage.created, task.created_at)]
+        if not usage.created:
             del self._usage_by_owner[_owner_key(task)]
         key = _owner_key(task), task.idempotency_key
         # While a failed write is rolled back, the key may already belong to another task again.
@@ -172,7 +172,7 @@ class IndexedDocuments(Documents):
         if task.expires_at is not None:
             del self._expiring[bisect_left(self._expiring, (task.expires_at, task.id))]
         if self._live.pop(task.id, None) is not None:
-            theirs.live -= 1
+            usage.live -= 1
         if self._queued.pop(task.id, None) is not None:
             for group in _groups_of(task):
                 turns = self._turns[group]
@@ -212,8 +212,8 @@ def _owner_key(task: Task) -> Hashable:
 
 def _groups_of(task: Task) -> tuple[Hashable, Hashable]:
     """Return the groups of queued tasks that determine a task's turn: those of its kind, and those of its tool."""
-    line = queue_key(task)
-    return (line, turn_group(task)), (line, task.tool)
+    key = queue_key(task)
+    return (key, turn_group(task)), (key, task.tool)
 
 
 class MemoryStore:
@@ -238,7 +238,9 @@ class MemoryStore:
         self._feeds.close()
 
     def new_handle(self) -> "MemoryStore":
-        raise StoreUnavailable("memory:", "tasks in memory have one handle and one event loop: use a store in a file")
+        raise StoreUnavailable(
+            "memory:", "a memory store has only one handle and one event loop: use a store in a file"
+        )
 
     async def create(
         self, creation: Creation, *, quota: Quota, now: datetime, claim: ClaimRequest | None = None
@@ -266,7 +268,9 @@ class MemoryStore:
         documents = self._require_open()
         # Without feeds: a heartbeat is not a change.
         with documents.transaction():
-            return frozenset(one.task_id for one in held if not documents.extend_lease(one.task_id, one.fence, until))
+            return frozenset(
+                attempt.task_id for attempt in held if not documents.extend_lease(attempt.task_id, attempt.fence, until)
+            )
 
     async def release_key(self, task_id: TaskId, key: str) -> None:
         documents = self._require_open()

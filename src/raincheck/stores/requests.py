@@ -55,7 +55,7 @@ class ClaimRequest:
         check_name(self.namespace, what="a namespace")
         check_name(self.holder, what="a worker's name")
         if not all(isinstance(tool, Tool) for tool in self.tools):  # pyright: ignore[reportUnnecessaryIsInstance] - not all callers are type-checked
-            raise InvalidValue(f"a claim names tools with their versions, as a frozenset of Tool, not {self.tools}")
+            raise InvalidValue(f"a claim's tools must be a frozenset of Tool, not {self.tools}")
         if not 1 <= self.limit <= PAGE_LIMIT:
             raise InvalidValue(f"a claim takes from 1 to {PAGE_LIMIT} tasks, not {self.limit}")
         if not timedelta(0) < self.lease_for <= MAX_LEASE:
@@ -77,8 +77,10 @@ class ClaimRequest:
 
     def decide_direct_start(self, new: Task, live: Iterable[Task], now: datetime) -> list[Change]:
         """Return the changes that start an attempt on a task being created, if that overtakes no live task."""
-        begun = self.decide_claims([new], now)
-        return begun if begun and self.has_no_other_work(find_next_due(live, self.namespace, self.tools), now) else []
+        started = self.decide_claims([new], now)
+        if not started:
+            return []
+        return started if self.has_no_other_work(find_next_due(live, self.namespace, self.tools), now) else []
 
     def has_no_other_work(self, next_due: datetime | None, now: datetime) -> bool:
         """Return whether a claim would find no work, where `next_due` is the store's value for these tools."""
@@ -111,10 +113,10 @@ class TaskQuery:
 
     def __post_init__(self) -> None:
         if self.state is not None and self.tool is None:
-            raise InvalidValue(f"state {self.state!r} is a state of which workflow? Name it as the tool")
-        by_process = self.state is not None or self.subject is not None
-        if by_process and (self.scope.namespace is None or self.parent_id is not None):
-            raise InvalidValue("processes are listed by state or subject within one namespace, whoever their parent is")
+            raise InvalidValue(f"a filter by state {self.state!r} needs the name of its workflow: set tool")
+        by_instance = self.state is not None or self.subject is not None
+        if by_instance and (self.scope.namespace is None or self.parent_id is not None):
+            raise InvalidValue("a filter by state or subject needs a namespace and no parent_id: change the query")
 
     @property
     def kind(self) -> ListKind:
@@ -169,10 +171,11 @@ class Page:
 
 def find_next_due(tasks: Iterable[Task], namespace: str, tools: frozenset[Tool]) -> datetime | None:
     """Return the time from which one of these tasks can be claimed."""
-    theirs = [one for one in tasks if one.namespace == namespace and one.tool in tools]
-    if any(one.phase is Phase.QUEUED for one in theirs):
+    runnable = [task for task in tasks if task.namespace == namespace and task.tool in tools]
+    if any(task.phase is Phase.QUEUED for task in runnable):
         return DUE_NOW
-    return min((one.due_at for one in theirs if one.phase is Phase.PARKED and one.due_at is not None), default=None)
+    due = (task.due_at for task in runnable if task.phase is Phase.PARKED and task.due_at is not None)
+    return min(due, default=None)
 
 
 def find_overdue(tasks: Iterable[Task], *, now: datetime, limit: int) -> tuple[Task, ...]:

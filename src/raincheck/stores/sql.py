@@ -42,8 +42,8 @@ def load_queries(file: Traversable) -> dict[str, str]:
     _, *parts = _NAME.split(file.read_text(encoding="utf-8"))
     names = parts[::2]
     if len(set(names)) < len(names):
-        twice = sorted(name for name in set(names) if names.count(name) > 1)
-        raise ConfigurationError(f"{file.name} has several queries of one name: {', '.join(twice)}")
+        duplicates = sorted(name for name in set(names) if names.count(name) > 1)
+        raise ConfigurationError(f"{file.name} has several queries of the same name: {', '.join(duplicates)}")
     return {name: _statement(text) for name, text in zip(names, parts[1::2], strict=True)}
 
 
@@ -219,7 +219,7 @@ def histogram_from_row(row: Row) -> tuple[str, DurationHistogram]:
     try:
         return tool, DurationHistogram.load(counts)
     except InvalidValue as error:
-        raise InvalidValue(f"of the durations of tool {tool!r}, {error}") from error
+        raise InvalidValue(f"the stored durations of tool {tool!r} are invalid: {error}") from error
 
 
 _PHASES: Mapping[str, Phase] = {phase.value: phase for phase in Phase}
@@ -250,14 +250,14 @@ def _retry_text(retry: RetryPolicy) -> str:
 
 @lru_cache(256)
 def _retry(text: str) -> RetryPolicy:
-    facts = json.loads(text)
+    fields = json.loads(text)
     return RetryPolicy(
-        facts["attempts"],
-        timedelta(microseconds=facts["first"]),
-        facts["factor"],
-        timedelta(microseconds=facts["most"]),
-        facts["jitter"],
-        OnInterrupt(facts["on_interrupt"]),
+        fields["attempts"],
+        timedelta(microseconds=fields["first"]),
+        fields["factor"],
+        timedelta(microseconds=fields["most"]),
+        fields["jitter"],
+        OnInterrupt(fields["on_interrupt"]),
     )
 
 
@@ -271,12 +271,12 @@ def build_journal(
     """Build a journal. `payloads` are the task's arguments, caller and variables."""
     arguments, caller, variables = payloads
     names = tuple(name for (name,) in artifacts)
-    steps_kept, asked = tuple(map(step_from_row, steps)), tuple(map(input_from_row, inputs))
-    return Journal(task, arguments, caller, variables, steps_kept, asked, names)
+    finished_steps, input_requests = tuple(map(step_from_row, steps)), tuple(map(input_from_row, inputs))
+    return Journal(task, arguments, caller, variables, finished_steps, input_requests, names)
 
 
 def collect_journals(journals: dict[TaskId, Journal], tasks: Iterable[Task], rows: Iterable[Row]) -> None:
-    """Add the journals of tasks that have just been started, for those whose row contains all of it.
+    """Add the journals of tasks that have just been started, if the row of the task contains the whole journal.
 
     A row ends with the payloads, and whether there is more.
     """

@@ -13,8 +13,8 @@ EXAMPLES = "memory:, tasks.db, sqlite:///tasks.db (relative), sqlite:////var/lib
 Synchronous: TypeAlias = Literal["FULL", "NORMAL"]
 """SQLite's sync mode for commits: FULL survives a power loss, NORMAL is faster."""
 
-_SQLITES_MEMORY = ":memory:"
-_WRITE_MEMORY = "':memory:' is SQLite's word: for tasks in memory write 'memory:'"
+_SQLITE_MEMORY = ":memory:"
+_WRITE_MEMORY = "':memory:' is SQLite's own name: for tasks in memory write 'memory:'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +63,17 @@ def parse_address(text: str) -> Address:
             return PostgresAddress(text)
         case scheme:
             # The rest of it is not repeated: it may contain a password.
-            raise ConfigurationError(f"the store is of an unknown kind {scheme!r}: use one of {EXAMPLES}")
+            raise ConfigurationError(f"the store has an unknown kind {scheme!r}: use one of {EXAMPLES}")
 
 
 def _parse_memory(text: str) -> MemoryAddress:
     if text.lower() not in ("memory:", "memory://"):
-        raise ConfigurationError(f"{text!r} says more than memory: can mean: write just 'memory:'")
+        raise ConfigurationError(f"{text!r} has text after its scheme: write just 'memory:'")
     return MemoryAddress()
 
 
 def _parse_sqlite(text: str) -> SqliteAddress:
-    if text.endswith(_SQLITES_MEMORY):
+    if text.endswith(_SQLITE_MEMORY):
         raise ConfigurationError(_WRITE_MEMORY)
     rest = text[len("sqlite:") :]
     if not rest.startswith("///"):
@@ -83,9 +83,7 @@ def _parse_sqlite(text: str) -> SqliteAddress:
         )
     path, mark, options = rest.removeprefix("///").partition("?")
     if "#" in rest:
-        raise ConfigurationError(
-            f"{text!r} has a # after its path, which means nothing here: leave it out, or write %23"
-        )
+        raise ConfigurationError(f"{text!r} has a fragment after its path: remove it, or write # as %23")
     if not path:
         raise ConfigurationError(f"{text!r} names no file: write sqlite:///tasks.db")
     return SqliteAddress(_path(unquote(path)), _synchronous(text, options) if mark else "FULL")
@@ -99,17 +97,17 @@ def _synchronous(text: str, options: str) -> Synchronous:
             return "NORMAL"
         case _:
             raise ConfigurationError(
-                f"{text!r} has options after its path, and a SQLite store takes only synchronous=NORMAL, "
-                "or synchronous=FULL, which it is anyway: leave the rest out"
+                f"{text!r} has unsupported options: a SQLite store takes only synchronous=FULL (the default) "
+                "or synchronous=NORMAL; remove the rest"
             )
 
 
 def _path(text: str) -> Path:
     if "\0" in text:
-        raise ConfigurationError(f"{text!r} can't be a path: it has a NUL in it")
-    if text == _SQLITES_MEMORY:
+        raise ConfigurationError(f"{text!r} can't be a path: remove its NUL character")
+    if text == _SQLITE_MEMORY:
         raise ConfigurationError(_WRITE_MEMORY)
     try:
         return Path(text).expanduser()
     except RuntimeError as error:
-        raise ConfigurationError(f"{text!r} is not a path here ({error}): write it without the tilde") from error
+        raise ConfigurationError(f"{text!r} can't be expanded ({error}): write the path without the tilde") from error

@@ -29,9 +29,9 @@ class FakeClock:
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> Callable[[], object]:
         """Call `callback` once the clock has moved by `seconds`, and return a function that cancels the call."""
-        waking = self._alarm(self._now + timedelta(seconds=seconds))
-        waking.add_done_callback(lambda _: None if waking.cancelled() else callback())
-        return waking.cancel
+        alarm = self._alarm(self._now + timedelta(seconds=seconds))
+        alarm.add_done_callback(lambda _: None if alarm.cancelled() else callback())
+        return alarm.cancel
 
     async def _sleep_until(self, moment: datetime) -> None:
         if moment <= self._now:
@@ -41,13 +41,13 @@ class FakeClock:
 
     def _alarm(self, moment: datetime) -> asyncio.Future[None]:
         """Return a future that completes when the clock is moved to `moment` or beyond."""
-        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        alarm: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if moment <= self._now:
-            woken.set_result(None)
+            alarm.set_result(None)
         else:
-            self._sleepers[woken] = moment
-            woken.add_done_callback(lambda _: self._sleepers.pop(woken, None))
-        return woken
+            self._sleepers[alarm] = moment
+            alarm.add_done_callback(lambda _: self._sleepers.pop(alarm, None))
+        return alarm
 
     def advance(self, seconds: float) -> datetime:
         """Advance the clock by `seconds` and return the new time."""
@@ -57,7 +57,7 @@ class FakeClock:
     def jump_to(self, moment: datetime) -> datetime:
         """Set the clock to `moment`, as when a real clock is set or a machine wakes from sleep, and return it."""
         self._now = moment
-        for woken, until in self._sleepers.items():
-            if until <= moment and not woken.done():
-                woken.set_result(None)
+        for alarm, until in self._sleepers.items():
+            if until <= moment and not alarm.done():
+                alarm.set_result(None)
         return self._now

@@ -2,7 +2,7 @@
 
 A store's driver calls `CrashPlan.reach` before each operation on the data (a statement, a commit) and after each
 commit. At the chosen point and at every later one that raises `SimulatedCrash`: like a killed process, the store
-can't do anything any more, not even clean up. Then the data is opened again and checked.
+can't do anything afterwards, not even clean up. Then the data is opened again and checked.
 """
 
 from collections.abc import Awaitable, Callable
@@ -55,7 +55,7 @@ async def enumerate_crashes(
         except SimulatedCrash:
             pass
         else:
-            raise AssertionError(f"the scenario went on after a crash at point {number}: {point}")
+            raise AssertionError(f"the scenario continued after a crash at point {number}: {point}")
         await store.close()
         try:
             await check()

@@ -28,13 +28,13 @@ LEASE = timedelta(seconds=30)
 
 async def wait_for_hint(feed: ChangeFeed, task_id: TaskId) -> set[TaskId]:
     """Listen until the feed names the task, and return all task ids that it named."""
-    news: set[TaskId] = set()
+    changed: set[TaskId] = set()
     async with asyncio.timeout(10):
         async for hint in feed:
-            news |= hint
+            changed |= hint
             if task_id in hint:
-                return news
-    raise AssertionError("the feed ended without a word")
+                return changed
+    raise AssertionError(f"the feed ended before it reported the task {task_id!r}")
 
 
 class StoreHarness:
@@ -78,7 +78,7 @@ class StoreHarness:
         """Create a task and claim it, so that its first attempt runs."""
         task = await self.create(**fields)
         claimed = await self.claim(limit=1_000, tools=frozenset({task.tool}))
-        return next(one for one in claimed if one.id == task.id)
+        return next(running for running in claimed if running.id == task.id)
 
     async def apply(self, task: Task, command: Command) -> Task:
         """Apply the command to the stored task and return the result."""

@@ -10,7 +10,7 @@ from raincheck.core.records import HistoryEntry, Journal, Task, TaskId, View
 from raincheck.stores.base import Store
 from raincheck.stores.requests import TaskQuery
 
-BEGINNING = datetime(1970, 1, 2, tzinfo=UTC)
+EARLIEST = datetime(1970, 1, 2, tzinfo=UTC)
 """A time before all records, at which nothing has expired, so that every task is read."""
 
 
@@ -31,31 +31,35 @@ async def check_invariants(store: Store, ended: dict[TaskId, Task] | None = None
         InvariantViolation: with all violations that were found.
     """
     ended = {} if ended is None else ended
-    faults: list[str] = []
-    broken_off: set[TaskId] = set()
+    violations: list[str] = []
+    uncompleted: set[TaskId] = set()
     parents: dict[TaskId, TaskId] = {}
     async for task in _all_tasks(store):
-        history = await _whole_history(store, task)
-        journal = await store.journal(task.id, Scope.everything(), now=BEGINNING)
-        view = await store.view(task.id, Scope.everything(), now=BEGINNING)
-        found = [*_record_faults(task), *_history_faults(task, history), *_content_faults(task, journal, view)]
-        if task.is_terminal and not _may_have_become(ended.setdefault(task.id, task), task):
+        history = await _read_history(store, task)
+        journal = await store.journal(task.id, Scope.everything(), now=EARLIEST)
+        view = await store.view(task.id, Scope.everything(), now=EARLIEST)
+        found = [
+            *_record_violations(task),
+            *_history_violations(task, history),
+            *_content_violations(task, journal, view),
+        ]
+        if task.is_terminal and not _is_unchanged(ended.setdefault(task.id, task), task):
             found.append(f"it changed after its end, from {ended[task.id]} to {task}")
-        faults += [f"task {task.id!r} ({task.phase}): {fault}" for fault in found]
+        violations += [f"task {task.id!r} ({task.phase}): {violation}" for violation in found]
         if task.is_terminal and task.phase is not Phase.COMPLETED:
-            broken_off.add(task.id)
+            uncompleted.add(task.id)
         elif not task.is_terminal and task.parent_id is not None:
             parents[task.id] = task.parent_id
-    faults += [
-        f"task {task_id!r}: it lives, and its parent {parent_id!r} ended without completing"
+    violations += [
+        f"task {task_id!r}: it is live, but its parent {parent_id!r} ended without completing"
         for task_id, parent_id in parents.items()
-        if parent_id in broken_off
+        if parent_id in uncompleted
     ]
-    if faults:
-        raise InvariantViolation(faults)
+    if violations:
+        raise InvariantViolation(violations)
 
 
-def _may_have_become(ended: Task, task: Task) -> bool:
+def _is_unchanged(ended: Task, task: Task) -> bool:
     """Return whether a terminal task is unchanged, except that its idempotency key may be released."""
     return task in (ended, ended.evolve(idempotency_key=None))
 
@@ -63,7 +67,7 @@ def _may_have_become(ended: Task, task: Task) -> bool:
 async def _all_tasks(store: Store) -> AsyncIterator[Task]:
     position = None
     while True:
-        page = await store.list_tasks(TaskQuery(Scope.everything()), now=BEGINNING, after=position, limit=500)
+        page = await store.list_tasks(TaskQuery(Scope.everything()), now=EARLIEST, after=position, limit=500)
         for task in page.tasks:
             yield task
         position = page.next
@@ -71,64 +75,64 @@ async def _all_tasks(store: Store) -> AsyncIterator[Task]:
             return
 
 
-async def _whole_history(store: Store, task: Task) -> list[HistoryEntry]:
+async def _read_history(store: Store, task: Task) -> list[HistoryEntry]:
     entries: list[HistoryEntry] = []
     while True:
         after = entries[-1].seq if entries else 0
-        part = await store.history(task.id, Scope.everything(), now=BEGINNING, after=after)
+        part = await store.history(task.id, Scope.everything(), now=EARLIEST, after=after)
         entries += part
         if not part:
             return entries
 
 
-def _record_faults(task: Task) -> Iterator[str]:
+def _record_violations(task: Task) -> Iterator[str]:
     if (task.phase is Phase.RUNNING) != (task.attempt is not None):
-        yield "an attempt is there exactly while the task runs"
+        yield "it has an attempt and does not run, or runs without an attempt"
     if task.attempt is not None and task.attempt.number != task.attempt_number:
-        yield f"attempt {task.attempt.number} runs, and the fence is {task.attempt_number}"
+        yield f"attempt {task.attempt.number} runs, but the fence is {task.attempt_number}"
     if task.is_terminal != (task.finished_at is not None) or task.is_terminal != (task.expires_at is not None):
-        yield "the times of its end and its expiry are there exactly when it has ended"
+        yield "finished_at and expires_at are set before it ended, or missing after it ended"
     if task.finished_at is not None and task.expires_at is not None and task.expires_at < task.finished_at:
         yield "it expires before it ended"
     if task.due_at is not None and task.phase not in (Phase.PARKED, Phase.PAUSED):
-        yield "it is due, and does not wait"
+        yield "it has a due time, but is neither parked nor paused"
     if task.pausing and task.phase is not Phase.RUNNING:
-        yield "it is to be paused, and does not run"
+        yield "a pause is pending, but it does not run"
     if not task.created_at <= task.updated_at:
         yield "it changed before it was created"
     if task.failures > task.attempt_number:
-        yield f"{task.failures} attempts went wrong, and only {task.attempt_number} began"
+        yield f"{task.failures} attempts failed, but only {task.attempt_number} started"
 
 
-def _history_faults(task: Task, history: list[HistoryEntry]) -> Iterator[str]:
+def _history_violations(task: Task, history: list[HistoryEntry]) -> Iterator[str]:
     if not history or [entry.seq for entry in history] != list(range(1, task.entries + 1)):
         yield f"its history has a gap: {[entry.seq for entry in history]} of {task.entries} entries"
         return
     first, last = history[0], history[-1]
     if first.event is not Event.CREATE or first.before is not None or first.after not in INITIAL_PHASES:
-        yield f"its history begins with {first}"
+        yield f"its history starts with {first}"
     if last.after is not task.phase or last.attempt != task.attempt_number:
         yield f"its history ends with {last}"
     if last.at > task.updated_at:
         yield "its history is ahead of its record"
     for before, entry in pairwise(history):
         if entry.before is not before.after:
-            yield f"its history is broken at {entry.seq}: {before.after} before, then from {entry.before}"
+            yield f"its history is broken at {entry.seq}: it leaves {entry.before}, but the phase was {before.after}"
         elif TRANSITIONS[before.after].get(entry.event) is not entry.after:
-            yield f"its history has what the lifecycle does not allow: {entry}"
+            yield f"its history has a transition that the lifecycle does not allow: {entry}"
         if entry.attempt != before.attempt + (entry.event is Event.CLAIM):
             yield f"its fence went from {before.attempt} to {entry.attempt} at {entry.event} ({entry.seq})"
         if entry.at < before.at:
             yield f"its history goes back in time at {entry.seq}"
 
 
-def _content_faults(task: Task, journal: Journal, view: View) -> Iterator[str]:
-    open_keys = {question.key for question in journal.inputs if question.is_open}
+def _content_violations(task: Task, journal: Journal, view: View) -> Iterator[str]:
+    open_keys = {request.key for request in journal.inputs if request.is_open}
     if not task.is_terminal and task.open_inputs != len(open_keys):
-        yield f"it counts {task.open_inputs} open questions, and has {sorted(open_keys)}"
-    if {question.key for question in view.inputs} != (set() if task.is_terminal else open_keys):
-        yield "what a poll shows of its questions is not what is open"
+        yield f"it counts {task.open_inputs} open input requests, but has {sorted(open_keys)}"
+    if {request.key for request in view.inputs} != (set() if task.is_terminal else open_keys):
+        yield "its view does not show exactly its open input requests"
     if (view.outcome is not None) != (task.phase in (Phase.COMPLETED, Phase.FAILED)):
-        yield "an outcome is there exactly when it completed or failed"
+        yield "it has an outcome without having completed or failed, or no outcome although it did"
     if any(not 1 <= step.attempt <= task.attempt_number for step in journal.steps):
-        yield "a step was finished by an attempt that never was"
+        yield "a step was recorded by an attempt that does not exist"

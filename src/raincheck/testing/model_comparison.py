@@ -26,11 +26,11 @@ T = TypeVar("T")
 
 
 class ModelComparison(RuleBasedStateMachine):
-    """Base of the state machine: runs operations on both stores, keeps worker snapshots and compares contents."""
+    """Base of the state machine: runs operations on both stores, collects worker snapshots, compares contents."""
 
     def make_store(self, folder: Path) -> Store:
         """Return a store that is not opened yet and keeps its data, if it has any, in this empty folder."""
-        raise NotImplementedError("say how to make your store: override make_store")
+        raise NotImplementedError("no store to test: override make_store")
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,11 +42,11 @@ class ModelComparison(RuleBasedStateMachine):
         self.loop.run_until_complete(self.model.open())
         self.loop.run_until_complete(self.store.open())
         self.secret = self.loop.run_until_complete(self.store.get_or_create_secret("machine"))
-        self.scene = StoreHarness(self.model, self.clock)
+        self.harness = StoreHarness(self.model, self.clock)
         self.ids: list[TaskId] = []
         self.snapshots: list[Task] = []
         self.ended: dict[TaskId, Task] = {}
-        self.question_count: int = 0
+        self.input_request_count: int = 0
 
     def teardown(self) -> None:
         try:
@@ -72,7 +72,7 @@ class ModelComparison(RuleBasedStateMachine):
             is_same = (type(found), str(found)) == (type(expected), str(expected))
         else:
             is_same = found == expected
-        assert is_same, f"your store gave\n  {found!r}\nand the model\n  {expected!r}"
+        assert is_same, f"your store returned\n  {found!r}\nbut the model returned\n  {expected!r}"
         return expected
 
     def commit_from(self, snapshot: Task, command: Command, *, extends: bool = False) -> bool:
@@ -94,13 +94,13 @@ class ModelComparison(RuleBasedStateMachine):
         assert isinstance(outcome, StaleChange) == is_stale
         if isinstance(outcome, RaincheckError):
             return False
-        self.keep_snapshots(change.after)
+        self.add_snapshots(change.after)
         return True
 
     def extend_lease(self, snapshot: Task, seconds: int) -> None:
         until = self.clock.now() + timedelta(seconds=seconds)
-        held = [HeldAttempt(snapshot.id, snapshot.attempt_number)]
-        self.run_on_both(lambda store: store.extend_leases(held, until=until))
+        held_attempts = [HeldAttempt(snapshot.id, snapshot.attempt_number)]
+        self.run_on_both(lambda store: store.extend_leases(held_attempts, until=until))
 
     def jump_past_all_leases(self) -> datetime:
         leases = [task.attempt.lease.expires_at for task in self.live() if task.attempt is not None]
@@ -124,7 +124,7 @@ class ModelComparison(RuleBasedStateMachine):
         tasks = (self.current(task_id) for task_id in self.ids[-3:])
         return [task.id for task in tasks if task is not None and task.idempotency_key is not None]
 
-    def keep_snapshots(self, *tasks: Task) -> None:
+    def add_snapshots(self, *tasks: Task) -> None:
         """Add worker snapshots of running tasks, and discard all but the most useful.
 
         For each live task the newest snapshot and the one of its oldest attempt stay; of the tasks that ended, only
@@ -150,8 +150,8 @@ class ModelComparison(RuleBasedStateMachine):
         self.run_on_both(lambda store: store.merge_durations(NAMESPACE, {}))
 
 
-async def _outcome(doing: Awaitable[T]) -> T | RaincheckError:
+async def _outcome(operation: Awaitable[T]) -> T | RaincheckError:
     try:
-        return await doing
+        return await operation
     except RaincheckError as error:
         return error

@@ -63,7 +63,7 @@ class StoreMachine(ModelComparison):
     # Rules that create and claim tasks.
 
     @initialize(family=st.booleans())
-    def begin_with_one_running(self, *, family: bool) -> None:
+    def start_with_a_running_task(self, *, family: bool) -> None:
         self.create(priority=0, bounded=False, waits=False, keyed=False, offered=False)
         if family:
             self.spawn(completes=False)
@@ -81,7 +81,7 @@ class StoreMachine(ModelComparison):
         self, *, priority: int, bounded: bool, waits: bool, keyed: bool, offered: bool, owner: Owner = ALICE
     ) -> None:
         now = self.clock.now()
-        creation = self.scene.creation(
+        creation = self.harness.creation(
             owner=owner,
             priority=priority,
             due_at=now + timedelta(seconds=10) if waits else None,
@@ -97,22 +97,24 @@ class StoreMachine(ModelComparison):
         )
         if isinstance(outcome, Task) and outcome.id not in self.ids:
             self.ids.append(outcome.id)
-            self.keep_snapshots(outcome)
+            self.add_snapshots(outcome)
         self.claim(limit=MAX_BUSY)
 
     @precondition(lambda self: bool(self.snapshots) and len(self.live()) < MAX_LIVE)
     @rule(completes=RARELY)
     def spawn(self, *, completes: bool) -> None:
-        hand = self.snapshots[-1]
-        creation = self.scene.creation(
-            owner=hand.owner,
-            parent_id=None if completes else hand.id,
+        snapshot = self.snapshots[-1]
+        creation = self.harness.creation(
+            owner=snapshot.owner,
+            parent_id=None if completes else snapshot.id,
             retry=RetryPolicy(attempts=3, jitter=0),
             retention=Retention(keep=timedelta(seconds=60)),
         )
         spawned, quota = (creation,), Quota(live=MAX_LIVE)
-        complete = Complete(hand.attempt_number, encode("done"), spawned=spawned, quota=quota)
-        if self.commit_from(hand, complete if completes else Note(hand.attempt_number, spawned=spawned, quota=quota)):
+        complete = Complete(snapshot.attempt_number, encode("done"), spawned=spawned, quota=quota)
+        if self.commit_from(
+            snapshot, complete if completes else Note(snapshot.attempt_number, spawned=spawned, quota=quota)
+        ):
             self.ids.append(creation.task.id)
         self.claim(limit=MAX_BUSY)
 
@@ -123,56 +125,59 @@ class StoreMachine(ModelComparison):
 
         outcome = self.run_on_both(take)
         if isinstance(outcome, tuple):
-            self.keep_snapshots(*outcome)
+            self.add_snapshots(*outcome)
 
     # Rules of workers, which act on their snapshots.
 
     @precondition(lambda self: bool(self.snapshots))
     @rule(data=st.data())
     def finish(self, data: st.DataObject) -> None:
-        hand = data.draw(st.sampled_from(self.snapshots))
-        self.commit_from(hand, Complete(hand.attempt_number, encode(hand.attempt_number)))
-        news = {hand.tool.name: DurationHistogram().with_duration(hand.attempt_number)}
-        self.run_on_both(lambda store: store.merge_durations(NAMESPACE, news))
+        snapshot = data.draw(st.sampled_from(self.snapshots))
+        self.commit_from(snapshot, Complete(snapshot.attempt_number, encode(snapshot.attempt_number)))
+        durations = {snapshot.tool.name: DurationHistogram().with_duration(snapshot.attempt_number)}
+        self.run_on_both(lambda store: store.merge_durations(NAMESPACE, durations))
 
     @precondition(lambda self: bool(self.snapshots))
-    @rule(data=st.data(), seen=st.booleans(), sleeps=st.booleans(), retryable=st.booleans())
-    def let_go(self, data: st.DataObject, *, seen: bool, sleeps: bool, retryable: bool) -> None:
-        hand = data.draw(st.sampled_from(self.snapshots))
+    @rule(data=st.data(), signals_seen=st.booleans(), sleeps=st.booleans(), retryable=st.booleans())
+    def end_or_release_attempt(self, data: st.DataObject, *, signals_seen: bool, sleeps: bool, retryable: bool) -> None:
+        snapshot = data.draw(st.sampled_from(self.snapshots))
         until = self.clock.now() + timedelta(seconds=20) if sleeps else None
         commands = [
-            Release(hand.attempt_number),
-            Park(hand.attempt_number, hand.signals if seen else hand.signals + 1, until),
-            Fail(hand.attempt_number, encode({"message": "broke"}), "broke", retryable=retryable),
-            Yield(hand.attempt_number),
+            Release(snapshot.attempt_number),
+            Park(snapshot.attempt_number, snapshot.signals if signals_seen else snapshot.signals + 1, until),
+            Fail(snapshot.attempt_number, encode({"message": "broke"}), "broke", retryable=retryable),
+            Yield(snapshot.attempt_number),
         ]
-        self.commit_from(hand, data.draw(st.sampled_from(commands)))
+        self.commit_from(snapshot, data.draw(st.sampled_from(commands)))
 
     @precondition(lambda self: bool(self.snapshots))
     @rule(data=st.data(), done=st.integers(0, 3), extends=st.booleans())
     def note(self, data: st.DataObject, done: int, *, extends: bool) -> None:
-        hand = data.draw(st.sampled_from(self.snapshots))
-        self.question_count += 1
+        snapshot = data.draw(st.sampled_from(self.snapshots))
+        self.input_request_count += 1
         notes = [
-            Note(hand.attempt_number, Progress(done, 3)),
-            Note(hand.attempt_number, status_message=f"part {done}", variables=encode(done)),
-            Note(hand.attempt_number, steps=(self.scene.step("step", done),)),
-            Note(hand.attempt_number, input_requests=(self.scene.input_request(f"question {self.question_count}"),)),
+            Note(snapshot.attempt_number, Progress(done, 3)),
+            Note(snapshot.attempt_number, status_message=f"part {done}", variables=encode(done)),
+            Note(snapshot.attempt_number, steps=(self.harness.step("step", done),)),
+            Note(
+                snapshot.attempt_number,
+                input_requests=(self.harness.input_request(f"question {self.input_request_count}"),),
+            ),
         ]
-        self.commit_from(hand, data.draw(st.sampled_from(notes)), extends=extends)
+        self.commit_from(snapshot, data.draw(st.sampled_from(notes)), extends=extends)
 
     @precondition(lambda self: bool(self.snapshots))
     @rule(seconds=st.integers(1, 60))
     def extend(self, seconds: int) -> None:
         """Send a heartbeat for every snapshot, as holders that believe their lease is valid."""
-        for hand in self.snapshots:
-            self.extend_lease(hand, seconds)
+        for snapshot in self.snapshots:
+            self.extend_lease(snapshot, seconds)
 
     # Rules of callers, operators, the sweeper and the clock.
 
     @precondition(lambda self: bool(self.ids))
     @rule(data=st.data(), stops=RARELY)
-    def ask_of_a_task(self, data: st.DataObject, *, stops: bool) -> None:
+    def control_a_task(self, data: st.DataObject, *, stops: bool) -> None:
         task_id = data.draw(st.sampled_from(self.ids[-3:]))
         stopping: list[Command] = [Pause("operator"), Cancel("alice")]
         mild: list[Command] = [Resume("operator"), Signal("child", "child ended")]
@@ -185,11 +190,11 @@ class StoreMachine(ModelComparison):
         child_id = data.draw(st.sampled_from(sorted(children)))
         self.apply_to(children[child_id] if above else child_id, Cancel("alice"))
 
-    @precondition(lambda self: bool(self.ids) and self.question_count > 0)
+    @precondition(lambda self: bool(self.ids) and self.input_request_count > 0)
     @rule(data=st.data())
     def answer(self, data: st.DataObject) -> None:
         task_id = data.draw(st.sampled_from(self.ids[-3:]))
-        answers = {f"question {data.draw(st.integers(1, self.question_count))}": encode("yes")}
+        answers = {f"question {data.draw(st.integers(1, self.input_request_count))}": encode("yes")}
         now = self.clock.now()
         self.run_on_both(lambda store: answer(store, task_id, EVERYTHING, answers, actor="alice", now=now))
 
@@ -214,17 +219,17 @@ class StoreMachine(ModelComparison):
         """List an overdue attempt, then interrupt it. In between, its holder may extend the lease or finish."""
         now = self.jump_past_all_leases()
 
-        async def look(store: Store) -> list[Task]:
+        async def list_overdue(store: Store) -> list[Task]:
             return sorted(await store.list_overdue(now=now, limit=10), key=lambda task: task.id)
 
-        seen = self.run_on_both(look)
-        assert isinstance(seen, list)
-        running = [task for task in seen if task.attempt is not None]
+        listed = self.run_on_both(list_overdue)
+        assert isinstance(listed, list)
+        running = [task for task in listed if task.attempt is not None]
         overdue = data.draw(st.sampled_from(running))
         if gap == "extend":
             self.extend_lease(overdue, seconds=30)
         elif gap == "finish":
-            self.commit_from(overdue, Complete(overdue.attempt_number, encode("after all")))
+            self.commit_from(overdue, Complete(overdue.attempt_number, encode("in time")))
         self.commit_from(overdue, Interrupt())
 
     @precondition(lambda self: any(task.attempt is not None for task in self.live()))
@@ -248,16 +253,16 @@ class StoreMachine(ModelComparison):
     def jump_to_an_edge(self, data: st.DataObject, *, early: bool) -> None:
         tasks = [task for task_id in self.ids[-3:] if (task := self.current(task_id)) is not None]
         leases = [task.attempt.lease.expires_at for task in tasks if task.attempt is not None]
-        others = [at for task in tasks for at in (task.due_at, task.deadline_at, task.expires_at) if at is not None]
-        ahead = [at for at in (*leases, *others) if at >= self.clock.now()]
-        if ahead:
-            edge = data.draw(st.sampled_from(ahead))
+        moments = [at for task in tasks for at in (task.due_at, task.deadline_at, task.expires_at) if at is not None]
+        edges = [at for at in (*leases, *moments) if at >= self.clock.now()]
+        if edges:
+            edge = data.draw(st.sampled_from(edges))
             self.clock.jump_to(edge - timedelta(microseconds=1) if early else edge)
 
     # Invariants, checked after each rule.
 
     @invariant()
-    def the_tasks_in_play_are_the_same(self) -> None:
+    def recent_tasks_are_the_same(self) -> None:
         now = self.clock.now()
         for task_id in self.ids[-2:]:
             self.run_on_both(lambda store, task_id=task_id: store.view(task_id, EVERYTHING, now=now))

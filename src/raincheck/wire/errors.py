@@ -14,17 +14,17 @@ HEADER_MISMATCH = -32020
 """A header of the request contradicts its body."""
 
 MISSING_CAPABILITY = -32021
-"""The caller did not declare, on this request, a capability that the answer needs."""
+"""The request did not declare a capability that its answer needs."""
 
 # The protocol has no code for this. JSON-RPC leaves -32000 to -32099 to servers, and MCP assigns codes from -32020 on.
-# This code lies below that range, where neither of them will ever assign another meaning.
+# This code is in the range of servers and outside that of MCP, so neither will assign it another meaning.
 QUOTA_EXCEEDED = -32010
 """The caller has too many tasks, or creates them too fast. The same request may succeed later."""
 
 CANCELLED = -32000
-"""The task was cancelled while its caller waits for its result."""
+"""The task was cancelled, so it has no result."""
 
-STORE_UNAVAILABLE = "the server can't get at its tasks now: try again later"
+STORE_UNAVAILABLE = "the server can't reach its task store: try again later"
 """The message sent with INTERNAL_ERROR while a server's store is unavailable. The same request may succeed later."""
 
 
@@ -37,14 +37,14 @@ class JsonRpcError(TypedDict):
 
 
 def error_of(view: View) -> JsonRpcError:
-    """Return the error that a failed task ended with: the one that its body chose, or an internal error."""
-    told = as_object(outcome_of(view))
-    message = told.get("message")
+    """Return the error of a failed task: the protocol error that its body raised, or an internal error."""
+    details = as_object(outcome_of(view))
+    message = details.get("message")
     if not isinstance(message, str) or not message:
         message = view.task.status_message or "the task failed without a reason"
-    code, data = told.get("code"), told.get("data")
-    if told.get("kind") != "protocol" or not isinstance(code, int) or isinstance(code, bool):
-        error_id = told.get("error_id")
+    code, data = details.get("code"), details.get("data")
+    if details.get("kind") != "protocol" or not isinstance(code, int) or isinstance(code, bool):
+        error_id = details.get("error_id")
         code, data = INTERNAL_ERROR, None if error_id is None else {"errorId": error_id}
     error: JsonRpcError = {"code": code, "message": message}
     if data is not None:
@@ -53,5 +53,5 @@ def error_of(view: View) -> JsonRpcError:
 
 
 def is_protocol_error(view: View) -> bool:
-    """Return whether a failed task's body chose its error itself, as an error of the protocol."""
+    """Return whether a failed task's error is a protocol error that its body raised."""
     return as_object(outcome_of(view)).get("kind") == "protocol"

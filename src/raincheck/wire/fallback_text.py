@@ -1,8 +1,8 @@
-"""Texts for callers without tasks: answers about a task, its questions and its progress.
+"""Build the texts for callers without tasks: answers about a task, its questions and its progress.
 
-The texts are written for a model, and name the next call. A task that has ended is reported by its own result, as if
-the call had waited for it. A task's question is described in words, for a model whose host can't be asked, and that
-answers by calling a tool. Short descriptions of a task, its age and a duration are for a model or a person to read.
+The texts are written for a model, and name the next call. A task that has ended is answered with its result, as if the
+call had waited for it. A task's question is described as text for a model whose host can't be asked, and the model
+answers it by calling a tool. Short descriptions of a task, its age and a duration are for models and people.
 """
 
 import json
@@ -22,8 +22,8 @@ MAX_TEXT_LENGTH = 240
 """The maximum number of characters of a quoted text inside a longer text."""
 
 PHASE_TEXT = {
-    Phase.QUEUED: "is waiting for its turn",
-    Phase.PAUSED: "is held back by the operator",
+    Phase.QUEUED: "is waiting in the queue",
+    Phase.PAUSED: "is paused by the operator",
     Phase.COMPLETED: "has completed",
     Phase.FAILED: "has failed",
     Phase.CANCELLED: "was cancelled",
@@ -33,18 +33,18 @@ PHASE_TEXT = {
 
 def describe_task(task: Task, max_length: int = MAX_TEXT_LENGTH) -> str:
     """Describe a task briefly, such as "build_report is still running: 3 of 12, crunching"."""
-    how = PHASE_TEXT.get(task.phase, "is still running")
+    phase = PHASE_TEXT.get(task.phase, "is still running")
     if task.open_inputs or task.is_error:
-        how = "ended with an error" if task.is_error else "waits for an answer"
-    far = [] if task.progress is None or task.is_terminal else [_amount(task)]
-    said = [] if not task.status_message else [clip_text(task.status_message, max_length)]
+        phase = "ended with an error" if task.is_error else "waits for an answer"
+    amount = [] if task.progress is None or task.is_terminal else [_amount(task)]
+    message = [] if not task.status_message else [clip_text(task.status_message, max_length)]
     # A default status message only repeats the phase.
-    more = ", ".join(one for one in dict.fromkeys(far + said) if one != task.phase)
-    return f"{task.tool.name} {how}{': ' if more else ''}{more}".rstrip(".")
+    details = ", ".join(text for text in dict.fromkeys(amount + message) if text != task.phase)
+    return f"{task.tool.name} {phase}{': ' if details else ''}{details}".rstrip(".")
 
 
 def format_duration(seconds: float) -> str:
-    """Format a duration for reading, such as "45 s", "3 min" or "2 h"."""
+    """Format a duration for people and models, such as "45 s", "3 min" or "2 h"."""
     for size, unit in ((86_400, "days"), (3_600, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"{round(seconds / size)} {unit}"
@@ -59,7 +59,7 @@ def format_age(task: Task, now: datetime) -> str:
 
 
 def clip_middle(text: str, max_length: int = MAX_TEXT_LENGTH) -> str:
-    """Shorten a long text to both its ends, because the error in a long value is described before or after it."""
+    """Cut the middle out of a long text, because an error message describes a long value before or after it."""
     return text if len(text) <= 2 * max_length else f"{text[:max_length]} … {text[-max_length:]}"
 
 
@@ -77,11 +77,11 @@ def _amount(task: Task) -> str:
 
 @dataclass(frozen=True, slots=True)
 class QuestionText:
-    """A question in a form that a model reads."""
+    """A question as a model reads it."""
 
     text: str
     example_answer: Json
-    """An example that shows the shape of an answer."""
+    """An example answer with placeholders, which shows the shape of the answer."""
     fields: dict[str, Any]
     may_decline: bool = True
     """Whether the user may decline to answer."""
@@ -93,7 +93,7 @@ def describe_question(question: InputRequest) -> QuestionText:
     message = str(params.get("message", "")).strip()
     match question.kind:
         case InputKind.ELICITATION if "url" in params:
-            text = f"Have the user open {params['url']}: {message or 'it has to be done there.'}"
+            text = f"Have the user open {params['url']}: {message or 'they must act there.'}"
             return QuestionText(text, {}, {"kind": "url", **params})
         case InputKind.ELICITATION:
             schema = as_object(params.get("requestedSchema"))
@@ -101,14 +101,14 @@ def describe_question(question: InputRequest) -> QuestionText:
                 f"Ask the user: {message}{_fields_of(schema)}", _example(schema), {"kind": "form", **params}
             )
         case InputKind.SAMPLING:
-            facts = {"kind": "reply", **params}
+            fields = {"kind": "reply", **params}
             return QuestionText(
-                f"Reply yourself: {_format_messages(params)}", {"text": "<reply>"}, facts, may_decline=False
+                f"Reply yourself: {_format_messages(params)}", {"text": "<reply>"}, fields, may_decline=False
             )
         case InputKind.ROOTS:
             answer: Json = {"roots": [{"uri": "file:///<folder>"}]}
-            facts = {"kind": "roots", **params}
-            return QuestionText("Name the folders to work in.", answer, facts, may_decline=False)
+            fields = {"kind": "roots", **params}
+            return QuestionText("Name the folders to work in.", answer, fields, may_decline=False)
         case _:
             assert_never(question.kind)
 
@@ -116,14 +116,14 @@ def describe_question(question: InputRequest) -> QuestionText:
 def _fields_of(schema: Mapping[str, Json]) -> str:
     """Describe the fields of a form."""
     properties, required = as_object(schema.get("properties")), as_list(schema.get("required"))
-    fields = [_field(name, as_object(one), is_needed=name in required) for name, one in properties.items()]
+    fields = [_field(name, as_object(part), is_required=name in required) for name, part in properties.items()]
     return f" ({'; '.join(fields)})" if fields else ""
 
 
-def _field(name: str, schema: Mapping[str, Json], *, is_needed: bool) -> str:
+def _field(name: str, schema: Mapping[str, Json], *, is_required: bool) -> str:
     kind = " | ".join(_choices(schema)) or str(schema.get("type", "anything"))
-    about = schema.get("description")
-    return f"{name}: {kind}{'' if is_needed else ', optional'}{f', {about}' if about else ''}"
+    description = schema.get("description")
+    return f"{name}: {kind}{'' if is_required else ', optional'}{f', {description}' if description else ''}"
 
 
 def _choices(schema: Mapping[str, Json]) -> list[str]:
@@ -132,25 +132,27 @@ def _choices(schema: Mapping[str, Json]) -> list[str]:
     if items:
         several = " | ".join(_choices(items)) or str(items.get("type", "anything"))
         return [f"several of {several}"]
-    titled = [as_object(one) for name in ("oneOf", "anyOf") for one in as_list(schema.get(name))]
+    options = [as_object(option) for name in ("oneOf", "anyOf") for option in as_list(schema.get(name))]
     named = [
-        f"{one['const']} ({one['title']})" if "title" in one else str(one["const"]) for one in titled if "const" in one
+        f"{option['const']} ({option['title']})" if "title" in option else str(option["const"])
+        for option in options
+        if "const" in option
     ]
     return [*map(str, as_list(schema.get("enum"))), *named]
 
 
 def _example(schema: Mapping[str, Json]) -> dict[str, Json]:
     properties = as_object(schema.get("properties"))
-    named = as_list(schema.get("required")) or list(properties)
-    return {str(name): f"<{as_object(properties.get(str(name))).get('type', 'value')}>" for name in named}
+    names = as_list(schema.get("required")) or list(properties)
+    return {str(name): f"<{as_object(properties.get(str(name))).get('type', 'value')}>" for name in names}
 
 
 def _format_messages(params: Mapping[str, Json]) -> str:
     """Format the messages that a model is asked to reply to."""
-    messages = [as_object(one) for one in as_list(params.get("messages"))]
-    texts = [_text_of(one.get("content")) for one in messages]
+    messages = [as_object(message) for message in as_list(params.get("messages"))]
+    texts = [_text_of(message.get("content")) for message in messages]
     if len(texts) > 1:
-        texts = [f"{one.get('role')}: {text}" for one, text in zip(messages, texts, strict=True)]
+        texts = [f"{message.get('role')}: {text}" for message, text in zip(messages, texts, strict=True)]
     system = params.get("systemPrompt")
     return "\n".join(texts if system is None else [str(system), *texts])
 
@@ -161,7 +163,7 @@ def _text_of(content: Json) -> str:
 
 
 MAX_WAITS = 10
-"""A task that needs more waits than this is not worth waiting for."""
+"""If a task needs more waits than this, the model is advised to fetch the result later."""
 
 MAX_ANSWER_LENGTH = 599
 """The maximum number of characters of an answer, to spare the model's context. A single question may take more."""
@@ -170,66 +172,64 @@ MAX_SUMMARY_LENGTH = 40
 """The maximum number of characters of a task's status message in a list."""
 
 RUNS_IN_BACKGROUND = "It keeps running in the background"
-WAITS_FOR_OPERATOR = "It goes on when the operator resumes it, and not before"
+WAITS_FOR_OPERATOR = "It continues only after the operator resumes it"
 
 TASK_META_KEY = "raincheck/task"
 """The `_meta` key of an answer that stands for a task. Its value is the task's id."""
 
 TOOLS_META_KEY = "raincheck/tools"
-"""The `_meta` key, in the same answer, for programs: the names of the follow-up tools by purpose."""
+"""The `_meta` key of the same answer for programs. Its value maps purposes to the names of the fallback tools."""
 
 
 @dataclass(frozen=True, slots=True)
 class FallbackMessages:
-    """Builds answers for callers without tasks, from the follow-up tools' names and the time that `wait` takes."""
+    """Builds answers for callers without tasks, from the fallback tools' names and the seconds that `wait` takes."""
 
     tools: FallbackTools
     wait: float
     name_conflicts: set[str] = field(default_factory=set[str], compare=False)
-    """Names of these that the server's own tools also have. Those are listed and called, and not the fallback tools."""
+    """Names of fallback tools that the server's own tools use. The server's tools are listed and called instead."""
 
     def unfinished(
         self, view: View, now: datetime, seconds_left: float | None, *, user_was_asked: bool = False
     ) -> dict[str, Any]:
         """Return the answer for a task that has not ended, with the estimated seconds that are left, if known.
 
-        If the host has already asked the user and waits for the answer, the model need not ask.
+        If the host has already asked the user and waits for the answer, the model does not need to ask.
         """
         task = view.task
         if view.inputs and not user_was_asked:
             return self._input_required(task, view.inputs)
-        is_held_back = task.phase is Phase.PAUSED
-        goes_on = (
-            "The user has been asked" if view.inputs else WAITS_FOR_OPERATOR if is_held_back else RUNS_IN_BACKGROUND
-        )
-        takes = "" if seconds_left is None or is_held_back else f", and has about {format_duration(seconds_left)} left"
-        is_long = is_held_back or (seconds_left is not None and seconds_left > MAX_WAITS * self.wait)
-        then = "Tell the user, and get its result later: call" if is_long else "For its result, call"
+        is_paused = task.phase is Phase.PAUSED
+        activity = "The user has been asked" if view.inputs else WAITS_FOR_OPERATOR if is_paused else RUNS_IN_BACKGROUND
+        remaining = "" if seconds_left is None or is_paused else f", and has about {format_duration(seconds_left)} left"
+        is_long = is_paused or (seconds_left is not None and seconds_left > MAX_WAITS * self.wait)
+        instruction = "Tell the user, and get its result later: call" if is_long else "For its result, call"
         arguments = {"task_id": task.id}
-        how = describe_task(task, MAX_SUMMARY_LENGTH if view.inputs else MAX_TEXT_LENGTH)
+        summary = describe_task(task, MAX_SUMMARY_LENGTH if view.inputs else MAX_TEXT_LENGTH)
         text = (
-            f"{how}.\nIt began {format_age(task, now)}{takes}. {goes_on}.\n"
-            f"{then} {_call(self.tools.wait, arguments)}, which waits up to {format_duration(self.wait)}."
+            f"{summary}.\nIt started {format_age(task, now)}{remaining}. {activity}.\n"
+            f"{instruction} {_call(self.tools.wait, arguments)}, which waits up to {format_duration(self.wait)}."
         )
-        following = _next(self.tools.wait, arguments)
+        next_call = _next(self.tools.wait, arguments)
         if not view.inputs:
-            return self._answer(text, task, next=following)
+            return self._answer(text, task, next=next_call)
         # A host may have closed the question together with the call that it belonged to.
-        text = f"{text}\nIf they don't see the question, "
+        text = f"{text}\nIf the user doesn't see the question, "
         text += self._ask_instead(task, view.inputs, MAX_ANSWER_LENGTH - len(text))
-        return self._answer(text, task, questions=_question_fields(view.inputs), next=following)
+        return self._answer(text, task, questions=_question_fields(view.inputs), next=next_call)
 
-    def _ask_instead(self, task: Task, waiting: Sequence[InputRequest], longest: int) -> str:
+    def _ask_instead(self, task: Task, questions: Sequence[InputRequest], max_length: int) -> str:
         """Tell the model how to ask a question that its host has already asked.
 
-        If the text is longer than `longest`, name the call that returns it instead.
+        If the text is longer than `max_length`, name the call that returns it instead.
         """
-        spoken = describe_question(waiting[0])
-        call = _call(self.tools.answer, {"task_id": task.id, "answer": spoken.example_answer})
-        instead = f"ask it here. {spoken.text}\nThen call {call}."
-        if len(waiting) == 1 and len(instead) <= longest:
-            return instead
-        return f"call {_call(self.tools.status, {'task_id': task.id})}, which says how to answer it here."
+        description = describe_question(questions[0])
+        call = _call(self.tools.answer, {"task_id": task.id, "answer": description.example_answer})
+        text = f"ask it here. {description.text}\nThen call {call}."
+        if len(questions) == 1 and len(text) <= max_length:
+            return text
+        return f"call {_call(self.tools.status, {'task_id': task.id})}, which shows how to answer it here."
 
     def status(self, view: View, now: datetime, seconds_left: float | None) -> dict[str, Any]:
         """Return the task's status, whether or not it has ended."""
@@ -241,9 +241,9 @@ class FallbackMessages:
 
     def cancel_refused(self, task: Task, refused: CancelRefused) -> dict[str, Any]:
         """Return the answer to a cancel that the workflow does not allow now."""
-        following = _next(self.tools.wait, {"task_id": task.id})
-        text = f"{task.tool.name} can't be cancelled ({refused.reason}): {refused.why}. It goes on."
-        return self._answer(text, task, next=following)
+        next_call = _next(self.tools.wait, {"task_id": task.id})
+        text = f"{task.tool.name} can't be cancelled ({refused.reason}): {refused.why}. It continues."
+        return self._answer(text, task, next=next_call)
 
     def latest_tasks(self, tasks: Sequence[Task], now: datetime, tool: str | None) -> dict[str, Any]:
         """List an owner's latest tasks, for a caller that has lost a task id."""
@@ -251,12 +251,13 @@ class FallbackMessages:
         if not tasks:
             return _result(f"You have no tasks{of_tool}.", {"tasks": []})
         lines = [
-            f"- {task.id}: {describe_task(task, MAX_SUMMARY_LENGTH)} (began {format_age(task, now)})" for task in tasks
+            f"- {task.id}: {describe_task(task, MAX_SUMMARY_LENGTH)} (started {format_age(task, now)})"
+            for task in tasks
         ]
-        then = f"To go on with one, call {self.tools.wait} with its task_id."
-        text = "\n".join((f"Your latest tasks{of_tool}:", *lines, then))
-        following = _next(self.tools.wait, {"task_id": tasks[0].id})
-        return _result(text, {"tasks": [_task_fields(task) for task in tasks], "next": following})
+        instruction = f"To continue with a task, call {self.tools.wait} with its task_id."
+        text = "\n".join((f"Your latest tasks{of_tool}:", *lines, instruction))
+        next_call = _next(self.tools.wait, {"task_id": tasks[0].id})
+        return _result(text, {"tasks": [_task_fields(task) for task in tasks], "next": next_call})
 
     def cancelled(self, task: Task) -> dict[str, Any]:
         """Return the answer to a cancel that has just succeeded."""
@@ -264,61 +265,61 @@ class FallbackMessages:
 
     def unknown_task(self, task_id: str, *, may_list: bool) -> dict[str, Any]:
         """Return the error for a task that does not exist or belongs to another caller."""
-        find = f"call {self.tools.status} without a task_id for your latest tasks"
-        otherwise = find if may_list else "check the id in the answer that named it, or call the tool again"
-        return error_result(f"You have no task {clip_text(task_id)!r}, or it has been forgotten: {otherwise}.")
+        list_tasks = f"call {self.tools.status} without a task_id for your latest tasks"
+        remedy = list_tasks if may_list else "check the id in the answer that named it, or call the original tool again"
+        return error_result(f"You have no task {clip_text(task_id)!r}, or it has been deleted: {remedy}.")
 
-    def invalid_answer(self, view: View, why: str) -> dict[str, Any]:
+    def invalid_answer(self, view: View, reason: str) -> dict[str, Any]:
         """Return the error for an answer that does not match the question, which stays open."""
-        before = f"That is no answer: {clip_middle(why, 2 * MAX_SUMMARY_LENGTH)}.\n"
-        return {**self._input_required(view.task, view.inputs, before), "isError": True}
+        prefix = f"Invalid answer: {clip_middle(reason, 2 * MAX_SUMMARY_LENGTH)}.\n"
+        return {**self._input_required(view.task, view.inputs, prefix), "isError": True}
 
     def no_open_question(self, task: Task) -> dict[str, Any]:
         """Return the error for an answer to a task that has no open question."""
         call = _call(self.tools.wait, {"task_id": task.id})
         return error_result(
-            f"{task.tool.name} asks nothing now, and the answer was not used. For its result, call {call}."
+            f"{task.tool.name} has no open question, so the answer was not used. For its result, call {call}."
         )
 
     def answer_not_used(self, task: Task, ended: Mapping[str, Any]) -> dict[str, Any]:
         """Prefix the result of a task that ended before the answer arrived with a note that the answer was not used."""
-        note = f"{task.tool.name} had ended before this answer came, which was not used. How it ended:"
+        note = f"{task.tool.name} ended before this answer arrived, so the answer was not used. This is how it ended:"
         return {**ended, "content": [{"type": "text", "text": note}, *ended["content"]]}
 
-    def _ended(self, task: Task, before: str) -> dict[str, Any]:
+    def _ended(self, task: Task, prefix: str) -> dict[str, Any]:
         if task.phase is Phase.CANCELLED:
-            return self._answer(f"{before}{describe_task(task)}. There is no result.", task)
+            return self._answer(f"{prefix}{describe_task(task)}. There is no result.", task)
         arguments = {"task_id": task.id}
-        text = f"{before}{describe_task(task)}.\nFor its result, call {_call(self.tools.result, arguments)}."
+        text = f"{prefix}{describe_task(task)}.\nFor its result, call {_call(self.tools.result, arguments)}."
         return self._answer(text, task, next=_next(self.tools.result, arguments))
 
-    def _input_required(self, task: Task, waiting: Sequence[InputRequest], before: str = "") -> dict[str, Any]:
+    def _input_required(self, task: Task, questions: Sequence[InputRequest], prefix: str = "") -> dict[str, Any]:
         calls: list[dict[str, Json]] = []
         lines: list[str] = []
-        for question in waiting:
-            spoken = describe_question(question)
-            which: dict[str, Json] = {"key": question.key} if len(waiting) > 1 else {}
-            calls.append({"task_id": task.id, **which, "answer": spoken.example_answer})
-            lines.append(f"{spoken.text}\nThen call {_call(self.tools.answer, calls[-1])}.")
-        first, last = f"{before}{task.tool.name} waits for an answer.", self._declines(task, waiting)
+        for question in questions:
+            description = describe_question(question)
+            key: dict[str, Json] = {"key": question.key} if len(questions) > 1 else {}
+            calls.append({"task_id": task.id, **key, "answer": description.example_answer})
+            lines.append(f"{description.text}\nThen call {_call(self.tools.answer, calls[-1])}.")
+        first, last = f"{prefix}{task.tool.name} waits for an answer.", self._describe_decline(task, questions)
         text = "\n".join((first, *lines, *last))
         while len(text) > MAX_ANSWER_LENGTH and len(lines) > 1:
             lines.pop()
-            text = "\n".join((first, *lines, "It asks more, which you are told then.", *last))
-        return self._answer(text, task, questions=_question_fields(waiting), next=_next(self.tools.answer, calls[0]))
+            text = "\n".join((first, *lines, "It asks more questions after these.", *last))
+        return self._answer(text, task, questions=_question_fields(questions), next=_next(self.tools.answer, calls[0]))
 
-    def _answer(self, text: str, task: Task, **more: Json) -> dict[str, Any]:
+    def _answer(self, text: str, task: Task, **fields: Json) -> dict[str, Any]:
         meta = {TASK_META_KEY: task.id, TOOLS_META_KEY: asdict(self.tools)}
-        return _result(text, _task_fields(task) | more) | {"_meta": meta}
+        return _result(text, _task_fields(task) | fields) | {"_meta": meta}
 
-    def _declines(self, task: Task, waiting: Sequence[InputRequest]) -> list[str]:
+    def _describe_decline(self, task: Task, questions: Sequence[InputRequest]) -> list[str]:
         """Describe how to decline, if a question may be declined."""
-        if not any(describe_question(question).may_decline for question in waiting):
+        if not any(describe_question(question).may_decline for question in questions):
             return []
-        if len(waiting) > 1:
-            return ['If they say no to one, call it with "action": "decline" where "answer" is.']
-        declined = {"task_id": task.id, "action": "decline"}
-        return [f"If they say no, call {_call(self.tools.answer, declined)}."]
+        if len(questions) > 1:
+            return ['If the user declines one, make its call with "action": "decline" in place of "answer".']
+        arguments = {"task_id": task.id, "action": "decline"}
+        return [f"If the user declines, call {_call(self.tools.answer, arguments)}."]
 
 
 def error_result(text: str) -> dict[str, Any]:
@@ -327,7 +328,7 @@ def error_result(text: str) -> dict[str, Any]:
 
 
 def _task_fields(task: Task) -> dict[str, Any]:
-    facts: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "task_id": task.id,
         "tool": task.tool.name,
         "status": str(task.status),
@@ -335,12 +336,12 @@ def _task_fields(task: Task) -> dict[str, Any]:
         "created_at": format_timestamp(task.created_at),
     }
     if task.progress is not None:
-        facts |= {"progress": task.progress.done, "total": task.progress.total}
-    return {name: value for name, value in facts.items() if value is not None}
+        fields |= {"progress": task.progress.done, "total": task.progress.total}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
-def _question_fields(waiting: Sequence[InputRequest]) -> list[Json]:
-    return [{"key": question.key, **describe_question(question).fields} for question in waiting]
+def _question_fields(questions: Sequence[InputRequest]) -> list[Json]:
+    return [{"key": question.key, **describe_question(question).fields} for question in questions]
 
 
 def _next(tool: str, arguments: Mapping[str, Json]) -> dict[str, Json]:

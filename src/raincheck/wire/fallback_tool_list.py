@@ -1,4 +1,4 @@
-"""The fallback tools as they are listed for callers without tasks. A model reads them, so the texts are short."""
+"""List the fallback tools for callers without tasks. A model reads the descriptions, so they are short."""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -6,21 +6,20 @@ from typing import Any, cast
 from raincheck.core.payload import Json
 from raincheck.wire.fallback_text import FallbackMessages, format_duration
 
-TASK_ID: Json = {"type": "string", "description": "As told by the answer that named the task."}
+TASK_ID: Json = {"type": "string", "description": "The task_id from an earlier answer."}
 
 READ_ONLY: Json = {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False}
 DESTRUCTIVE: Json = {"destructiveHint": True, "idempotentHint": True, "openWorldHint": False}
 ANSWERS: Json = {"destructiveHint": True, "openWorldHint": False}
-"""Accepting a question may destroy something."""
+"""Accepting a question may have a destructive effect."""
 
 TASK_SCHEMA: Json = {
     "type": "object",
-    "description": "The call goes on as a task: its result comes with the next call.",
+    "description": "The call continues as a task. A later call returns its result.",
     "properties": {"task_id": {"type": "string"}, "status": {"type": "string"}, "next": {"type": "object"}},
     "required": ["task_id", "status"],
 }
 """The schema of the structured content of an answer that stands for a task."""
-
 
 DATA_KEYWORDS = ("const", "default", "enum", "examples")
 """Keywords of a schema whose values are not schemas."""
@@ -38,41 +37,43 @@ def list_fallback_tools(messages: FallbackMessages, *, may_list: bool = True) ->
     of_task = _input_schema({"task_id": TASK_ID}, "task_id")
     of_any = _input_schema(
         {
-            "task_id": {"type": "string", "description": "Leave it out to find your latest tasks."},
+            "task_id": {"type": "string", "description": "Omit it to list your latest tasks."},
             "tool": {"type": "string", "description": "Only tasks of this tool."},
         }
     )
     of_answer = _input_schema(
         {
             "task_id": TASK_ID,
-            "answer": {"type": "object", "description": "What was asked for, field by field."},
-            "key": {"type": "string", "description": "Which question, if there are several."},
+            "answer": {"type": "object", "description": "The requested values, field by field."},
+            "key": {"type": "string", "description": "The key of the question, if there are several."},
             "action": {
                 "type": "string",
                 "enum": ["accept", "decline", "cancel"],
-                "description": "decline: the user refuses. cancel: they give no answer.",
+                "description": "decline: the user refuses. cancel: the user gives no answer.",
             },
         },
         "task_id",
     )
-    # An argument beside the answer would be ignored, and may be the answer itself.
+    # Reject other arguments: they would be ignored, and may contain the answer.
     of_answer = {**of_answer, "additionalProperties": False}
-    waits = f"Wait for a task's result. Returns when the task ends or asks something, after {wait} at the latest."
+    wait_description = (
+        f"Wait for a task's result. Returns when the task ends or asks a question, after {wait} at the latest."
+    )
     find = ", or find a lost task_id" if may_list else ""
-    looks = f"See how far a task is{find}. To get a result, call {names.wait} instead: it waits."
+    status_description = f"Check the progress of a task{find}. To get its result, call {names.wait} instead: it waits."
     return [
-        _tool(names.wait, waits, of_task, READ_ONLY),
-        _tool(names.status, looks, of_any if may_list else of_task, READ_ONLY),
+        _tool(names.wait, wait_description, of_task, READ_ONLY),
+        _tool(names.status, status_description, of_any if may_list else of_task, READ_ONLY),
         _tool(
-            names.result, f"Read again the result of a task that has ended. Else use {names.wait}.", of_task, READ_ONLY
+            names.result, f"Read the result of an ended task again. Otherwise, use {names.wait}.", of_task, READ_ONLY
         ),
-        _tool(names.cancel, "Stop a task for good, when its result is not wanted any more.", of_task, DESTRUCTIVE),
-        _tool(names.answer, "Answer what a task asks, then wait for its result.", of_answer, ANSWERS),
+        _tool(names.cancel, "Stop a task permanently, when its result is no longer needed.", of_task, DESTRUCTIVE),
+        _tool(names.answer, "Answer a question that a task asks, then wait for its result.", of_answer, ANSWERS),
     ]
 
 
 def allow_task_output(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a tool as it is listed for callers without tasks: its output is its own, or a task's id."""
+    """Return a tool whose output schema also allows an answer that stands for a task."""
     schema: Mapping[str, Any] | None = tool.get("outputSchema")
     if schema is None:
         return dict(tool)
@@ -84,19 +85,19 @@ def allow_task_output(tool: Mapping[str, Any]) -> dict[str, Any]:
 def _relocate_refs(schema: Any) -> Any:  # noqa: ANN401 - any part of a JSON Schema
     """Rewrite references by location in a schema that becomes the first member of `anyOf`."""
     if isinstance(schema, list):
-        return [_relocate_refs(one) for one in cast("list[Any]", schema)]
-    # The references of a schema with its own `$id` resolve inside it, wherever it is placed.
+        return [_relocate_refs(item) for item in cast("list[Any]", schema)]
     if not isinstance(schema, Mapping):
         return schema
+    # The references of a schema with its own `$id` resolve inside it, wherever it is placed.
     parts = cast("Mapping[str, Any]", schema)
-    return parts if "$id" in parts else {name: _moved_part(name, value) for name, value in parts.items()}
+    return parts if "$id" in parts else {name: _relocate_keyword(name, value) for name, value in parts.items()}
 
 
-def _moved_part(name: str, value: Any) -> Any:  # noqa: ANN401 - likewise
+def _relocate_keyword(name: str, value: Any) -> Any:  # noqa: ANN401 - any part of a JSON Schema
     if name in DATA_KEYWORDS:
         return value
     if name in MAPPING_KEYWORDS and isinstance(value, Mapping):
-        return {key: _relocate_refs(one) for key, one in cast("Mapping[str, Any]", value).items()}
+        return {key: _relocate_refs(part) for key, part in cast("Mapping[str, Any]", value).items()}
     if name in REF_KEYWORDS and isinstance(value, str) and (value == "#" or value.startswith("#/")):
         return f"#/anyOf/0{value[1:]}"
     return _relocate_refs(value)

@@ -1,4 +1,4 @@
-"""The names of the tools with which callers without tasks follow a task."""
+"""The names of the fallback tools, through which callers without tasks follow a task."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -14,8 +14,8 @@ NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 class FallbackTools:
     """The names of the tools that a server lists for callers without tasks, besides its own tools.
 
-    Choose other names where these are taken, or where one host has several such servers and can't tell their tools
-    apart: `Tasks(mcp, fallback_tools=FallbackTools.prefixed("reports_"))`.
+    Choose other names if the server uses these, or if a host connects to several such servers and can't tell their
+    tools apart: `Tasks(mcp, fallback_tools=FallbackTools.prefixed("reports_"))`.
 
     Raises:
         ConfigurationError: a name is not valid for a tool, or two names are equal.
@@ -29,12 +29,12 @@ class FallbackTools:
 
     def __post_init__(self) -> None:
         for name in self:
-            if not isinstance(name, str) or NAME.fullmatch(name) is None:  # pyright: ignore[reportUnnecessaryIsInstance] - not every caller is type-checked
+            if not isinstance(name, str) or NAME.fullmatch(name) is None:  # pyright: ignore[reportUnnecessaryIsInstance] - callers may not be type-checked
                 raise ConfigurationError(
-                    f"the name of a tool is made of 1 to 128 letters, digits and the signs _ - . and is not {name!r}"
+                    f"{name!r} is not a valid tool name: use 1 to 128 letters, digits and the characters _ - ."
                 )
         if len(set(self)) < len(tuple(self)):
-            raise ConfigurationError(f"five tools need five names, not {', '.join(self)}")
+            raise ConfigurationError(f"the five fallback tools need five different names, not {', '.join(self)}")
 
     def __iter__(self) -> Iterator[str]:
         return iter(astuple(self))
@@ -48,11 +48,11 @@ class FallbackTools:
         """Check that the server has no tools of these names.
 
         Raises:
-            ConfigurationError: a name is taken. The error names the tool and the remedy.
+            ConfigurationError: the server has a tool of one of these names. The error names the tool and the remedy.
         """
         for name in names:
             if name in self:
                 raise ConfigurationError(
-                    f"the server has a tool {name!r}, a name that is needed for callers without tasks: "
-                    f'give the tool another name, or give fallback_tools=FallbackTools.prefixed("…_")'
+                    f"the server's tool {name!r} has the name of a fallback tool for callers without tasks: "
+                    f'rename the tool, or pass fallback_tools=FallbackTools.prefixed("…_")'
                 )

@@ -1,8 +1,8 @@
-"""Fields that both generations share: timestamps, durations, stored JSON, input requests and workflow states.
+"""Convert the fields that both generations share: timestamps, durations, stored JSON, input requests, workflow states.
 
 A task's question becomes the request that its caller receives, which is the same in both generations. Neither
-generation has a field for workflow states or for the reason of a refused cancel. A state's name is therefore in the
-status message, for people, and in `_meta`, for programs.
+generation has a field for workflow states or for the reason of a refused cancel. A state's name is therefore sent in
+the status message, for people, and in `_meta`, for programs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ def state_meta(task: Task) -> dict[str, Json]:
 
 
 def describe_refusal(error: CancelRefused) -> Mapping[str, Json]:
-    """Describe why an instance can't be cancelled."""
+    """Return the `_meta` value that explains why an instance can't be cancelled."""
     return {"reason": error.reason, "message": str(error)}
 
 
@@ -64,7 +64,7 @@ def as_list(value: Json) -> Sequence[Json]:
 
 
 MAX_TOKENS = 1_000
-"""The default limit of a model's answer if the tool sets none. The protocol requires one."""
+"""The token limit of a sampling request if the tool sets none. The protocol requires a limit."""
 
 
 class CallerRequest(TypedDict):
@@ -76,22 +76,22 @@ class CallerRequest(TypedDict):
 
 def request_of(question: InputRequest) -> CallerRequest:
     """Return the protocol request of a question."""
-    # Leave out a field without a value: a strict reader distinguishes null from an absent field.
-    told = {name: value for name, value in as_object(decode(question.request)).items() if value is not None}
+    # Omit fields without a value: a strict reader distinguishes null from an absent field.
+    params = {name: value for name, value in as_object(decode(question.request)).items() if value is not None}
     match question.kind:
         case InputKind.ELICITATION:
-            return {"method": "elicitation/create", "params": _elicitation(told)}
+            return {"method": "elicitation/create", "params": _elicitation(params)}
         case InputKind.SAMPLING:
-            return {"method": "sampling/createMessage", "params": {"maxTokens": MAX_TOKENS, **told}}
+            return {"method": "sampling/createMessage", "params": {"maxTokens": MAX_TOKENS, **params}}
         case InputKind.ROOTS:
-            return {"method": "roots/list", "params": told}
+            return {"method": "roots/list", "params": params}
         case _:
             assert_never(question.kind)
 
 
-def _elicitation(told: Mapping[str, Json]) -> Mapping[str, Json]:
-    params: dict[str, Json] = {"mode": "form", "message": "", **told}
+def _elicitation(request: Mapping[str, Json]) -> Mapping[str, Json]:
+    params: dict[str, Json] = {"mode": "form", "message": "", **request}
     if params["mode"] == "form":
-        # Both are required, even for a form without fields that only asks for consent.
-        params["requestedSchema"] = {"type": "object", "properties": {}, **as_object(told.get("requestedSchema"))}
+        # A form needs both properties, even if it has no fields and only asks for consent.
+        params["requestedSchema"] = {"type": "object", "properties": {}, **as_object(request.get("requestedSchema"))}
     return params

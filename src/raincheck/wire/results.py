@@ -1,6 +1,6 @@
-"""Tool results as the caller receives them, built from whatever outcome the task's body stored.
+"""Build the tool results that callers receive from the outcomes that task bodies stored.
 
-An outcome that is a valid tool result by the rules of both generations is sent as it was stored. Any other is wrapped.
+An outcome that is a valid tool result by the rules of both generations is sent unchanged. Any other outcome is wrapped.
 """
 
 import json
@@ -31,9 +31,9 @@ def _has(value: Json, required: Mapping[str, Rule], optional: Mapping[str, Rule]
     if not required.keys() <= value.keys():
         return False
     # A loop, because every result is checked and a generator takes twice as long.
-    for name, held in value.items():
+    for name, item in value.items():
         rule = required.get(name) or optional.get(name)
-        if rule is not None and not rule(held):
+        if rule is not None and not rule(item):
             return False
     return True
 
@@ -54,7 +54,7 @@ def _is_whole(value: Json) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_share(value: Json) -> bool:
+def _is_fraction(value: Json) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
 
 
@@ -64,7 +64,7 @@ def _is_role(value: Json) -> bool:
 
 def _is_annotations(value: Json) -> bool:
     audience: Rule = lambda roles: _is_list(roles, _is_role)  # noqa: E731 - a rule, like the others
-    return _has(value, {}, {"audience": audience, "priority": _is_share, "lastModified": _is_text})
+    return _has(value, {}, {"audience": audience, "priority": _is_fraction, "lastModified": _is_text})
 
 
 def _is_icons(value: Json) -> bool:
@@ -82,7 +82,7 @@ def _is_texts(value: Json) -> bool:
 
 def _is_resource(value: Json) -> bool:
     optional: dict[str, Rule] = {"mimeType": _is_text, "_meta": _is_object}
-    return any(_has(value, {"uri": _is_text, what: _is_text}, optional) for what in ("text", "blob"))
+    return any(_has(value, {"uri": _is_text, field: _is_text}, optional) for field in ("text", "blob"))
 
 
 SHARED: dict[str, Rule] = {"_meta": _is_object, "annotations": _is_annotations}
@@ -100,18 +100,17 @@ BLOCKS: dict[str, tuple[dict[str, Rule], dict[str, Rule]]] = {
 }
 """The required and the optional fields of each type of content block."""
 
-
 RELATED_TASK = "io.modelcontextprotocol/related-task"
-"""The `_meta` key that says which task a message belongs to. A result inside its own task must not have it."""
+"""The `_meta` key that names the task a message belongs to. A result inside its own task must not have it."""
 
 INPUT_META_KEY = "raincheck/input-key"
-"""The `_meta` key under which a 2025-11-25 input request carries its own key. A repeated request has the same key."""
+"""The `_meta` key under which a 2025-11-25 input request carries its key. A repeated request has the same key."""
 
 IDEMPOTENCY_META_KEY = "raincheck/idempotency-key"
-"""The `_meta` key of a call for its idempotency key: the server starts calls with the same key once."""
+"""The `_meta` key for the idempotency key of a call. The server runs calls with the same key only once."""
 
 SUPPORTS_KEYS_META_KEY = "raincheck/takes-keys"
-"""The `_meta` key of a `tools/list` request that asks which tools take this caller's keys, and of a tool that does."""
+"""The `_meta` key that asks, in `tools/list`, which tools accept this caller's keys, and that marks such a tool."""
 
 RESULT_FIELDS = frozenset({"content", "structuredContent", "isError", "resultType", "_meta"})
 """The fields that a tool result may have."""
@@ -119,7 +118,7 @@ RESULT_FIELDS = frozenset({"content", "structuredContent", "isError", "resultTyp
 
 def tool_result(task: Task, outcome: Json) -> dict[str, Json]:
     """Return the result of a completed task: its outcome if that is a tool result, else the outcome wrapped as one."""
-    result = dict(outcome) if _is_tool_result(outcome) else _wrapped(task, outcome)
+    result = dict(outcome) if _is_tool_result(outcome) else _wrap(task, outcome)
     meta = result.get("_meta")
     if isinstance(meta, Mapping) and RELATED_TASK in meta:
         result["_meta"] = {name: value for name, value in meta.items() if name != RELATED_TASK}
@@ -136,16 +135,16 @@ def _is_tool_result(outcome: Json) -> TypeGuard[Mapping[str, Json]]:
     return is_content(outcome.get("content")) and isinstance(is_error, bool) and isinstance(meta, Mapping)
 
 
-def _wrapped(task: Task, outcome: Json) -> dict[str, Json]:
+def _wrap(task: Task, outcome: Json) -> dict[str, Json]:
     text = outcome if isinstance(outcome, str) else json.dumps(outcome, ensure_ascii=False)
     structured: Json = outcome if isinstance(outcome, Mapping) else {"result": outcome}
     if not task.is_error:
         return {"content": [_text(text)], "structuredContent": structured}
     if isinstance(outcome, Mapping) and set(outcome) == {"message"}:
         return {"content": [_text(str(outcome["message"]))]}
-    # The message does not reach the model in any other way.
+    # The error text reaches the model only as content.
     texts = dict.fromkeys([task.status_message or text, text])
-    return {"content": [_text(one) for one in texts], "structuredContent": structured}
+    return {"content": [_text(item) for item in texts], "structuredContent": structured}
 
 
 def _text(text: str) -> Json:

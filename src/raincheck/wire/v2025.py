@@ -1,9 +1,9 @@
-"""Tasks in the core protocol of 2025-11-25, translated from stored records.
+"""Translate stored records to the messages of protocol version 2025-11-25.
 
-The same task differs here in two ways. A result that reports a tool error makes its task `failed`, with the error's
-text as the status message, since some hosts show nothing else. And the result is not part of the task: the caller
-fetches it separately. The result then names the task that it belongs to, as does every message about a task that does
-not contain the task itself.
+A task differs in two ways from 2026-07-28. A result that reports a tool error makes its task `failed`, with the error's
+text as the status message, since some hosts show nothing else. The result is not part of the task, so the caller
+fetches it separately. The result names the task that it belongs to, as does every message about a task that does not
+contain the task itself.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,7 +28,7 @@ from raincheck.wire.results import INPUT_META_KEY, RELATED_TASK
 VERSION = "2025-11-25"
 
 IMMEDIATE_META_KEY = "io.modelcontextprotocol/model-immediate-response"
-"""The text that a host may give a model at once, in place of the result that is not ready yet."""
+"""The `_meta` key of a text that a host may pass to its model immediately, while the result is not ready."""
 
 
 def status_of(task: Task) -> shapes.TaskStatus:
@@ -52,15 +52,15 @@ def task_fields(task: Task, *, poll_ms: int, now: datetime) -> shapes.Task:
 
 
 def _ttl(task: Task, now: datetime) -> int | None:
-    """Return the ttl that the caller may rely on: what it asked for, until that has passed, or the one that it got."""
-    asked = task.retention.ttl
-    if task.ttl is None and asked is not None and now < task.created_at + asked:
-        return to_milliseconds(asked)
+    """Return the ttl that the caller may rely on: the requested one until that has passed, else the granted one."""
+    requested = task.retention.ttl
+    if task.ttl is None and requested is not None and now < task.created_at + requested:
+        return to_milliseconds(requested)
     return None if task.ttl is None else to_milliseconds(task.ttl)
 
 
 def create_result(task: Task, *, poll_ms: int, now: datetime, immediate_text: str) -> shapes.CreateTaskResult:
-    """Return the answer to a call that asked for a task. It contains the task, so it does not name a related one."""
+    """Return the answer to a call that requested a task. It contains the task, so it needs no related-task `_meta`."""
     return {
         "task": task_fields(task, poll_ms=poll_ms, now=now),
         "_meta": {IMMEDIATE_META_KEY: immediate_text, **state_meta(task)},
@@ -76,7 +76,7 @@ def get_result(view: View, *, poll_ms: int, now: datetime) -> shapes.GetTaskResu
 
 
 def task_result(task: Task, *, poll_ms: int, now: datetime) -> shapes.GetTaskResult:
-    """Return a task as an answer by itself."""
+    """Return a task as the whole answer to a request."""
     result: shapes.GetTaskResult = {**task_fields(task, poll_ms=poll_ms, now=now)}
     if task.state is not None:
         result["_meta"] = state_meta(task)
@@ -113,7 +113,7 @@ def progress_params(task: Task, token: str | int) -> shapes.ProgressNotification
 
 
 def input_request(open_input: InputRequest, task_id: str) -> CallerRequest:
-    """Return the request for a question, with a key by which a client recognizes it when it is repeated."""
+    """Return the request for a question, with a key by which a client recognizes a repeated request."""
     request = request_of(open_input)
     meta = {**related_meta(task_id, request["params"].get("_meta")), INPUT_META_KEY: open_input.key}
     request["params"] = {**request["params"], "_meta": meta}
@@ -121,16 +121,16 @@ def input_request(open_input: InputRequest, task_id: str) -> CallerRequest:
 
 
 def call_result(view: View, returned: Mapping[str, Json]) -> dict[str, Json]:
-    """Return the answer to `tasks/result`: what the call would have returned, in this version's form, with its task."""
-    told = {name: value for name, value in returned.items() if name != "resultType"}
-    if not isinstance(told.get("structuredContent", {}), Mapping):
-        # In that version structured content is always an object. The value is in the content, too.
-        del told["structuredContent"]
-    return told | {"_meta": related_meta(view.task.id, told.get("_meta"))}
+    """Return the answer to `tasks/result`: the result of the call in this version's form, with a related task."""
+    result = {name: value for name, value in returned.items() if name != "resultType"}
+    if not isinstance(result.get("structuredContent", {}), Mapping):
+        # In this version structured content is always an object. The value is also in the content.
+        del result["structuredContent"]
+    return result | {"_meta": related_meta(view.task.id, result.get("_meta"))}
 
 
 def cancelled_error(task: Task) -> tuple[int, str, dict[str, Json]]:
-    """Return code, message and data of the error that is the result of a cancelled task."""
+    """Return code, message and data of the error that answers `tasks/result` for a cancelled task."""
     reason = f": {task.status_message}" if task.status_message not in (None, "", "cancelled") else ""
     return CANCELLED, f"Task cancelled{reason}", {"_meta": related_meta(task.id)}
 

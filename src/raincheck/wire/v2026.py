@@ -1,7 +1,7 @@
-"""Tasks in the extension of 2026-07-28: answers to `tasks/get` and its notifications, translated from stored records.
+"""Translate stored records to the messages of the tasks extension of 2026-07-28.
 
-No stored outcome makes this fail. An outcome of an unexpected shape, or an error without a message, is reported as well
-as possible, because a caller whose polls fail has lost the task.
+The translation accepts every stored outcome. An outcome of an unexpected shape, or an error without a message, is
+reported as well as possible, because a caller whose polls fail has lost the task.
 """
 
 from collections.abc import Mapping
@@ -64,7 +64,7 @@ def detailed_task(view: View, *, poll_ms: int) -> shapes.DetailedTask:
         case Status.INPUT_REQUIRED:
             return {**fields, "status": "input_required", "inputRequests": input_requests(view)}
         case Status.COMPLETED:
-            # The extension's examples leave it out, but without it the result would differ from that of a direct call.
+            # The extension's examples omit `resultType`, but the result of a direct call has it.
             result = tool_result(task, outcome_of(view)) | {"resultType": "complete"}
             return {**fields, "status": "completed", "result": result}
         case Status.FAILED:
@@ -78,7 +78,7 @@ def detailed_task(view: View, *, poll_ms: int) -> shapes.DetailedTask:
 
 def input_requests(view: View) -> shapes.InputRequests:
     """Return the task's open questions as input requests, by the keys under which they are answered."""
-    # Each is one of the three kinds of requests, which no type checker can see.
+    # Each is one of the three kinds of requests, which a type checker can't prove.
     requests = {question.key: request_of(question) for question in view.inputs if question.is_open}
     return cast("shapes.InputRequests", requests)
 
@@ -93,7 +93,7 @@ def get_result(view: View, *, poll_ms: int) -> shapes.GetTaskResult:
         meta[PROGRESS_META_KEY] = _numbers(view.task.progress)
     if meta:
         result["_meta"] = meta
-    # Each of the five variants becomes a variant of the other type with this field, which no type checker can see.
+    # Each of the five variants becomes a variant of GetTaskResult, which a type checker can't prove.
     return cast("shapes.GetTaskResult", result)
 
 
@@ -113,5 +113,5 @@ def cancel_refused(error: CancelRefused) -> shapes.CancelTaskResult:
 
 def missing_capability() -> tuple[int, str, dict[str, Json]]:
     """Return code, message and data of the error for a request that did not declare the extension."""
-    message = f"this needs the extension {EXTENSION}: declare it in the request's client capabilities"
+    message = f"this request needs the extension {EXTENSION}: declare it in the request's client capabilities"
     return MISSING_CAPABILITY, message, {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}

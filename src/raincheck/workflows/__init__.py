@@ -32,5 +32,5 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - any attribute of the packag
     try:
         from raincheck.workflows import load
     except ImportError as error:
-        raise ImportError(f"files of workflows need {error.name}: pip install 'raincheck[workflows]'") from error
+        raise ImportError(f"workflow files need {error.name}: pip install 'raincheck[workflows]'") from error
     return getattr(load, name)

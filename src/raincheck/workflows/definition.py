@@ -70,8 +70,10 @@ class ArgumentValidator:
     def __init__(self, workflow: str, schema: Mapping[str, Json]) -> None:
         self._workflow = workflow
         properties = cast("Mapping[str, Mapping[str, Json]]", schema.get("properties", {}))
-        self._defaults: dict[str, Json] = {name: one["default"] for name, one in properties.items() if "default" in one}
-        # The registry is empty, so that no schema makes us fetch a remote reference.
+        self._defaults: dict[str, Json] = {
+            name: definition["default"] for name, definition in properties.items() if "default" in definition
+        }
+        # The registry is empty, so that no schema can make us fetch a remote reference.
         self._validator: Any = Draft202012Validator(cast("Any", schema), registry=Registry())
 
     def validate(self, arguments: Mapping[str, Json]) -> Mapping[str, Json]:
@@ -83,10 +85,12 @@ class ArgumentValidator:
         try:
             errors = sorted(self._validator.iter_errors(dict(arguments)), key=lambda error: error.json_path)
         except (Unresolvable, RecursionError) as error:
-            raise InvalidValue(f"workflow {self._workflow!r} has a schema that refers to what is not there") from error
+            raise InvalidValue(
+                f"workflow {self._workflow!r} has an input schema with a reference that can't be resolved: fix its $ref"
+            ) from error
         if errors:
-            told = "; ".join(f"{error.message} at {error.json_path}" for error in errors[:5])
-            raise InvalidValue(f"workflow {self._workflow!r} can't be run with this: {told}")
+            messages = "; ".join(f"{error.message} at {error.json_path}" for error in errors[:5])
+            raise InvalidValue(f"workflow {self._workflow!r} does not accept these arguments: {messages}")
         return self.with_defaults(arguments)
 
     def with_defaults(self, arguments: Mapping[str, Json]) -> Mapping[str, Json]:

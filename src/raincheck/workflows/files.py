@@ -25,7 +25,7 @@ def files_in(path: Path) -> Iterator[Path]:
     if not path.is_dir():
         yield path
         return
-    yield from (one for one in sorted(path.iterdir()) if one.suffix in SUFFIXES and one.is_file())
+    yield from (file for file in sorted(path.iterdir()) if file.suffix in SUFFIXES and file.is_file())
 
 
 def load_workflow_files(path: Path) -> "Workflows":
@@ -36,16 +36,16 @@ def load_workflow_files(path: Path) -> "Workflows":
         ConfigurationError: the path does not exist, or the libraries that read workflows are not installed.
     """
     if not path.exists():
-        raise ConfigurationError(f"there is no file {path} (looked for it from {Path.cwd()}): write where it is")
+        raise ConfigurationError(f"there is no file {path} (relative to {Path.cwd()}): correct the path")
     try:
         from raincheck.workflows.load import load_workflows
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "raincheck":
             raise
-        how = "pip install 'raincheck[workflows]' (in a clone: pip install '.[workflows]')"
-        raise ConfigurationError(f"{error.name!r} is missing, which workflows need: install it with {how}") from error
+        command = "pip install 'raincheck[workflows]' (in a clone: pip install '.[workflows]')"
+        raise ConfigurationError(f"workflows need {error.name!r}, which is not installed: {command}") from error
     folder = path if path.is_dir() else path.parent
-    for where in (Path.cwd(), folder.resolve()):
-        if str(where) not in sys.path:
-            sys.path.insert(0, str(where))
+    for parent in (Path.cwd(), folder.resolve()):
+        if str(parent) not in sys.path:
+            sys.path.insert(0, str(parent))
     return load_workflows(path)

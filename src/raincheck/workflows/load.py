@@ -42,7 +42,7 @@ from raincheck.workflows.validation.steps import check_servers
 M = TypeVar("M", bound=BaseModel)
 
 SUFFIXES = frozenset({".yaml", ".yml"})
-NO_MAPPING = "a file is a mapping: begin with `raincheck: 1` and `workflows:`"
+NO_MAPPING = "a file must be a mapping: start it with `raincheck: 1` and `workflows:`"
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,11 @@ class Workflows:
 
     @property
     def pipelines(self) -> Mapping[str, Pipeline]:
-        return {name: one for name, one in self.definitions.items() if isinstance(one, Pipeline)}
+        return {name: workflow for name, workflow in self.definitions.items() if isinstance(workflow, Pipeline)}
 
     @property
     def machines(self) -> Mapping[str, WorkflowDefinition]:
-        return {name: one for name, one in self.definitions.items() if not isinstance(one, Pipeline)}
+        return {name: workflow for name, workflow in self.definitions.items() if not isinstance(workflow, Pipeline)}
 
 
 def load_workflows(path: Path) -> Workflows:
@@ -68,34 +68,34 @@ def load_workflows(path: Path) -> Workflows:
         InvalidWorkflow: it lists every error, with file and line.
     """
     drafts: list[_Draft] = []
-    faults: list[Diagnostic] = []
+    diagnostics: list[Diagnostic] = []
     for file in _files(path):
         try:
             drafts.append(_draft(read_source(file)))
         except InvalidWorkflow as error:
-            faults += error.diagnostics
-    faults += [fault for draft in drafts for fault in draft.diagnostics]
-    faults += _same_names(drafts)
-    known = {name: draft.input_of(name) for draft in drafts for name in draft.names}
+            diagnostics += error.diagnostics
+    diagnostics += [diagnostic for draft in drafts for diagnostic in draft.diagnostics]
+    diagnostics += _duplicate_names(drafts)
+    inputs = {name: draft.input_of(name) for draft in drafts for name in draft.names}
     definitions: dict[str, WorkflowDefinition] = {}
     for draft in drafts:
         for name, model in draft.models.items() if draft.model is not None else ():
             try:
-                definitions[name] = _definition(draft, name, model, known)
+                definitions[name] = _definition(draft, name, model, inputs)
             except InvalidWorkflow as error:
-                faults += error.diagnostics
+                diagnostics += error.diagnostics
     sources = {name: draft.source for draft in drafts for name in draft.models}
     models = {name: model for draft in drafts for name, model in draft.models.items()}
-    faults += check_cycles(models, sources)
-    if faults:
-        raise InvalidWorkflow(faults)
+    diagnostics += check_cycles(models, sources)
+    if diagnostics:
+        raise InvalidWorkflow(diagnostics)
     return Workflows(path, definitions)
 
 
-def restore_definition(definition: bytes, others: Collection[str] = ()) -> WorkflowDefinition:
-    """Restore a workflow from its stored definition, among other workflows of these names.
+def restore_definition(definition: bytes, other_names: Collection[str] = ()) -> WorkflowDefinition:
+    """Restore a workflow from its stored definition. `other_names` are the workflows that are served beside it.
 
-    Its permissions are those that its file still grants.
+    It gets only the permissions that its file still grants.
 
     Raises:
         InvalidWorkflow: the definition is no longer usable.
@@ -103,11 +103,11 @@ def restore_definition(definition: bytes, others: Collection[str] = ()) -> Workf
     draft = _draft(decode_definition(definition))
     if draft.diagnostics or draft.model is None:
         raise InvalidWorkflow(draft.diagnostics)
-    now = _read_current(draft.source.file)
-    if now is not None:
-        draft.model = narrow_permissions(draft.model, now, draft.source.file.resolve().parent)
+    current = _read_current(draft.source.file)
+    if current is not None:
+        draft.model = narrow_permissions(draft.model, current, draft.source.file.resolve().parent)
     ((name, model),) = draft.models.items()
-    return _definition(draft, name, model, dict.fromkeys([name, *others]))
+    return _definition(draft, name, model, dict.fromkeys([name, *other_names]))
 
 
 def _read_current(file: Path) -> FileModel | None:
@@ -120,7 +120,7 @@ def _read_current(file: Path) -> FileModel | None:
         return None
     if not file.is_file():
         # Reading anything but a regular file might never end.
-        raise InvalidWorkflow([Diagnostic(str(file), 1, "", "it is not a file any more")])
+        raise InvalidWorkflow([Diagnostic(str(file), 1, "", "it is no longer a regular file: restore the file")])
     draft = _Draft(read_source(file))
     if not isinstance(draft.source.data, Mapping):
         raise InvalidWorkflow([draft.source.diagnostic((), NO_MAPPING)])
@@ -152,7 +152,7 @@ def _files(path: Path) -> list[Path]:
         return [path]
     files = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES and file.is_file())
     if not files:
-        raise InvalidWorkflow([Diagnostic(str(path), 1, "", "there is no *.yaml or *.yml in this folder")])
+        raise InvalidWorkflow([Diagnostic(str(path), 1, "", "this folder has no *.yaml or *.yml file: add one")])
     return files
 
 
@@ -162,16 +162,16 @@ def _draft(source: Source) -> _Draft:
         raise InvalidWorkflow([source.diagnostic((), NO_MAPPING)])
     draft.model = _validated(FileModel, source.data, draft, (), fix_file)
     if draft.model is not None:
-        wrong = check_servers(draft.model, source.file.resolve().parent)
+        invalid_servers = check_servers(draft.model, source.file.resolve().parent)
         draft.diagnostics += [
-            source.diagnostic(route, message) for route, message in chain(wrong, _check_hosts(draft.model))
+            source.diagnostic(route, message) for route, message in chain(invalid_servers, _check_hosts(draft.model))
         ]
-    said = source.data.get("workflows")
-    for name, data in said.items() if isinstance(said, Mapping) else ():
+    workflows = source.data.get("workflows")
+    for name, data in workflows.items() if isinstance(workflows, Mapping) else ():
         if isinstance(data, Mapping):
             draft.names += (name,)
             if data.keys() >= {"steps", "states"}:
-                message = "it has steps, as a pipeline, and states, as a state machine: make two workflows of it"
+                message = "it has both `steps` (a pipeline) and `states` (a state machine): split it into two workflows"
                 draft.diagnostics.append(source.diagnostic(("workflows", name), message))
                 continue
             model = _validated(_model_for(data), data, draft, ("workflows", name), fix_workflow)
@@ -181,11 +181,11 @@ def _draft(source: Source) -> _Draft:
 
 
 def _check_hosts(model: FileModel) -> Iterator[tuple[KeyPath, str]]:
-    for place, host in enumerate(model.allow.hosts):
+    for index, host in enumerate(model.allow.hosts):
         try:
             normalize_host(host)
         except InvalidValue as error:
-            yield ("allow", "hosts", place), str(error)
+            yield ("allow", "hosts", index), str(error)
 
 
 def _model_for(data: Mapping[str, Any]) -> type[WorkflowModel]:
@@ -196,37 +196,37 @@ def _model_for(data: Mapping[str, Any]) -> type[WorkflowModel]:
 def _validated(
     model: type[M], data: Mapping[str, Any], draft: _Draft, at: KeyPath, fix: Callable[..., dict[str, Any]]
 ) -> M | None:
-    """Parse data. Record what is invalid, and return the model of the rest if that is valid."""
+    """Parse data. Record a diagnostic for each invalid value, and return the model of the rest if that is valid."""
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        wrong = dict(diagnostics_of(error, draft.source, at, model))
-        draft.diagnostics += wrong.values()
-        draft.omitted[str(at[-1]) if at else ""] = list(wrong)
+        invalid = dict(diagnostics_of(error, draft.source, at, model))
+        draft.diagnostics += invalid.values()
+        draft.omitted[str(at[-1]) if at else ""] = list(invalid)
     try:
-        return model.model_validate(fix(data, wrong))
+        return model.model_validate(fix(data, invalid))
     except ValidationError:
         return None
 
 
 def _definition(
-    draft: _Draft, name: str, model: WorkflowModel, known: Mapping[str, Properties | None]
+    draft: _Draft, name: str, model: WorkflowModel, inputs: Mapping[str, Properties | None]
 ) -> WorkflowDefinition:
     assert draft.model is not None  # noqa: S101 - workflows are only built for a file with a model
-    surroundings = Permissions.from_model(draft.source.file, draft.model, known)
+    permissions = Permissions.from_model(draft.source.file, draft.model, inputs)
     if isinstance(model, MachineModel):
-        return build_machine(model, name, draft.source, surroundings, draft.omitted.get(name, ()))
+        return build_machine(model, name, draft.source, permissions, draft.omitted.get(name, ()))
     assert isinstance(model, PipelineModel)  # noqa: S101 - the only other kind
-    return build_pipeline(model, name, draft.source, surroundings)
+    return build_pipeline(model, name, draft.source, permissions)
 
 
-def _same_names(drafts: list[_Draft]) -> Iterator[Diagnostic]:
-    seen: dict[str, Source] = {}
+def _duplicate_names(drafts: list[_Draft]) -> Iterator[Diagnostic]:
+    sources: dict[str, Source] = {}
     for draft in drafts:
         for name in draft.names:
-            other = seen.setdefault(name, draft.source)
-            if other is not draft.source:
-                message = f"a workflow of this name is in {other.file} too: give one of them another name"
+            first = sources.setdefault(name, draft.source)
+            if first is not draft.source:
+                message = f"a workflow with this name is in {first.file} too: rename one of them"
                 yield draft.source.diagnostic(("workflows", name), message)
 
 
@@ -264,13 +264,15 @@ class _StepRecord:
         default_factory=dict[int | None, tuple[tuple[int, int], ActionResult]]
     )
 
-    def add(self, index: int | None, place: tuple[int, int], outcome: ActionResult) -> None:
-        if index not in self.last or self.last[index][0] < place:
-            self.last[index] = place, outcome
+    def add(self, index: int | None, round_and_try: tuple[int, int], outcome: ActionResult) -> None:
+        if index not in self.last or self.last[index][0] < round_and_try:
+            self.last[index] = round_and_try, outcome
 
     @property
     def results(self) -> list[Json]:
-        return [self.last[index][1].result for index in sorted(self.last, key=lambda one: -1 if one is None else one)]
+        return [
+            self.last[index][1].result for index in sorted(self.last, key=lambda index: -1 if index is None else index)
+        ]
 
     @property
     def is_ok(self) -> bool:
@@ -280,25 +282,25 @@ class _StepRecord:
 def find_restorable(pipeline: Pipeline, step: str, checkpoints: Mapping[str, Json]) -> dict[str, Json]:
     """Return the results that a rerun from a step can reuse: those of all steps that do not come after it.
 
-    The checkpoints of a step with items or rounds alone do not show whether more were to come. Such a step is complete
-    if a step that needs it has started.
+    The checkpoints of a step with items or rounds do not show whether more of them would have followed. Such a step is
+    complete if a step that needs it has started.
     """
     recorded = _records_by_step(checkpoints)
     found: dict[str, Json] = {}
-    for one in pipeline.plan.order:
-        comes_later = one == step or step in pipeline.predecessors(one)
-        # The result of a compensated step is gone.
-        is_undone = pipeline.plan.compensations.get(one) in recorded
-        if comes_later or is_undone or one not in recorded:
+    for step_id in pipeline.plan.order:
+        comes_later = step_id == step or step in pipeline.predecessors(step_id)
+        # A compensated step has no valid result any more.
+        is_undone = pipeline.plan.compensations.get(step_id) in recorded
+        if comes_later or is_undone or step_id not in recorded:
             continue
-        model = pipeline.steps[one].model
-        is_over = (model.for_each is None and model.until is None) or any(
-            one in pipeline.predecessors(other) for other in recorded if other in pipeline.plan.order
+        model = pipeline.steps[step_id].model
+        is_complete = (model.for_each is None and model.until is None) or any(
+            step_id in pipeline.predecessors(other) for other in recorded if other in pipeline.plan.order
         )
-        if model.for_each is not None and is_over:
-            found[one] = recorded[one].results
-        elif is_over and recorded[one].is_ok:
-            found[one] = recorded[one].results[0]
+        if model.for_each is not None and is_complete:
+            found[step_id] = recorded[step_id].results
+        elif is_complete and recorded[step_id].is_ok:
+            found[step_id] = recorded[step_id].results[0]
     return found
 
 
@@ -306,10 +308,11 @@ def _records_by_step(checkpoints: Mapping[str, Json]) -> dict[str, _StepRecord]:
     found: dict[str, _StepRecord] = {}
     for name, value in checkpoints.items():
         parts = CHECKPOINT.fullmatch(name)
-        # Skip checkpoints that are not named after a step, or do not hold what a step records.
+        # Skip checkpoints that are not named after a step, or are not the record of a try.
         if parts is None or not isinstance(value, Mapping) or set(value) not in ({"ok"}, {"error"}):
             continue
         index = None if parts["index"] is None else int(parts["index"])
-        place = int(parts["round"] or 1), int(parts["try"] or 1)
-        found.setdefault(parts["step"], _StepRecord()).add(index, place, ActionResult.from_record(cast("Json", value)))
+        round_and_try = int(parts["round"] or 1), int(parts["try"] or 1)
+        outcome = ActionResult.from_record(cast("Json", value))
+        found.setdefault(parts["step"], _StepRecord()).add(index, round_and_try, outcome)
     return found

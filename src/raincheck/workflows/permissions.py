@@ -56,7 +56,7 @@ class Permissions:
 
     def allows_folder(self, folder: Path) -> bool:
         """Return whether a command may run in a folder. The path must be absolute, with symbolic links resolved."""
-        return any(folder.is_relative_to(one) for one in (self.folder, *self.folders))
+        return any(folder.is_relative_to(allowed) for allowed in (self.folder, *self.folders))
 
 
 def normalize_host(text: str) -> str:
@@ -67,7 +67,7 @@ def normalize_host(text: str) -> str:
     """
     parts = _HOST.fullmatch(f"[{text}]" if text.count(":") > 1 and not text.startswith("[") else text)
     if parts is None or int(parts["port"] or 1) not in range(1, 65_536):
-        raise InvalidValue(f"{text!r} is no host: write it as name, name:port, [::1] or [::1]:port")
+        raise InvalidValue(f"{text!r} is not a host: write it as name, name:port, [::1] or [::1]:port")
     host = _plain_host(parts["host"])
     if not host.startswith("[") and not _NAME.fullmatch(host):
         raise InvalidValue(f"{text!r} can't be the host of a URL: name each host, without patterns")
@@ -82,35 +82,35 @@ def _plain_host(host: str) -> str:
     try:
         return f"[{ipaddress.IPv6Address(host)}]"
     except ValueError as error:
-        raise InvalidValue(f"{host!r} is no IPv6 address") from error
+        raise InvalidValue(f"{host!r} is not an IPv6 address: write it as [::1] or [::1]:port") from error
 
 
-def _hosts(said: Iterable[str]) -> Iterator[str]:
-    for one in said:
+def _hosts(declared: Iterable[str]) -> Iterator[str]:
+    for text in declared:
         # An invalid host allows nothing. The validation of the file reports it.
         with suppress(InvalidValue):
-            yield normalize_host(one)
+            yield normalize_host(text)
 
 
-def _folders(said: Iterable[str], folder: Path) -> Iterator[Path]:
-    return ((folder / one).resolve() for one in said)
+def _folders(declared: Iterable[str], folder: Path) -> Iterator[Path]:
+    return ((folder / path).resolve() for path in declared)
 
 
-def intersect_hosts(one: Iterable[str], other: Iterable[str]) -> frozenset[str]:
+def intersect_hosts(left: Iterable[str], right: Iterable[str]) -> frozenset[str]:
     """Return the hosts that both lists allow. A host without a port is allowed on all ports."""
-    first, second = frozenset(_hosts(one)), frozenset(_hosts(other))
-    return frozenset(_within(first, second)) | frozenset(_within(second, first))
+    left_hosts, right_hosts = frozenset(_hosts(left)), frozenset(_hosts(right))
+    return frozenset(_allowed_by(right_hosts, left_hosts)) | frozenset(_allowed_by(left_hosts, right_hosts))
 
 
-def _within(hosts: Iterable[str], others: frozenset[str]) -> Iterator[str]:
+def _allowed_by(allowed: frozenset[str], hosts: Iterable[str]) -> Iterator[str]:
     for host in hosts:
         parts = _HOST.fullmatch(host)
-        if host in others or (parts is not None and parts["host"] in others):
+        if host in allowed or (parts is not None and parts["host"] in allowed):
             yield host
 
 
-def intersect_folders(one: Iterable[str], other: Iterable[str], folder: Path) -> frozenset[Path]:
+def intersect_folders(left: Iterable[str], right: Iterable[str], folder: Path) -> frozenset[Path]:
     """Return the folders that both lists allow, with everything in them."""
-    first, second = frozenset(_folders(one, folder)), frozenset(_folders(other, folder))
-    both = ((a, b) for a in first for b in second)
-    return frozenset(a if a.is_relative_to(b) else b for a, b in both if a.is_relative_to(b) or b.is_relative_to(a))
+    left_folders, right_folders = frozenset(_folders(left, folder)), frozenset(_folders(right, folder))
+    pairs = ((a, b) for a in left_folders for b in right_folders)
+    return frozenset(a if a.is_relative_to(b) else b for a, b in pairs if a.is_relative_to(b) or b.is_relative_to(a))

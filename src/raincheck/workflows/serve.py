@@ -39,14 +39,14 @@ class WorkflowChanges:
     removed: list[str]
 
     def __str__(self) -> str:
-        told = {"new": self.added, "changed": self.changed, "gone": self.removed}
-        return "; ".join(f"{what}: {', '.join(names)}" for what, names in told.items() if names) or "nothing changed"
+        groups = {"new": self.added, "changed": self.changed, "removed": self.removed}
+        return "; ".join(f"{kind}: {', '.join(names)}" for kind, names in groups.items() if names) or "nothing changed"
 
 
 class WorkflowTasks(Tasks):
     """The tasks of a workflow file, or of a folder of workflow files.
 
-    Their namespace is the name of the file and that of its folder, so that files of the same name stay separate.
+    Their namespace consists of the names of the file and its folder, so that files of the same name stay separate.
 
     Raises:
         ConfigurationError: the workflows are invalid.
@@ -56,9 +56,9 @@ class WorkflowTasks(Tasks):
         # Taken before the files are read, so that a change in between is detected.
         self._signature = signature_of(path)
         definitions = load_workflow_files(path).definitions
-        whole = path.resolve()
-        name = whole.stem if whole.is_file() else whole.name
-        super().__init__(MCPServer(name, log_level="WARNING"), namespace=f"{whole.parent.name}/{name}")
+        resolved = path.resolve()
+        name = resolved.stem if resolved.is_file() else resolved.name
+        super().__init__(MCPServer(name, log_level="WARNING"), namespace=f"{resolved.parent.name}/{name}")
         self.path = path
         self.definitions: Definitions = {}
         """The definitions that are currently served."""
@@ -66,11 +66,11 @@ class WorkflowTasks(Tasks):
         self.set_tool_rebuilder(self._restore_tool)
 
     def _restore_tool(self, definition: bytes) -> tuple[TaskTool, Mapping[str, Json]]:
-        # Imported here: it needs libraries that are not installed wherever other tools are served.
+        # Imported here, since it needs libraries that are installed only with raincheck[workflows].
         from raincheck.workflows.load import restore_definition
 
-        older = restore_definition(definition, self.definitions)
-        return older.tool(), older.input_schema
+        restored = restore_definition(definition, self.definitions)
+        return restored.tool(), restored.input_schema
 
     def update_definitions(self, definitions: Definitions) -> WorkflowChanges:
         """Serve exactly these definitions. Running tasks continue with the definition they started with.
@@ -78,7 +78,7 @@ class WorkflowTasks(Tasks):
         Raises:
             ConfigurationError: they can't be served.
         """
-        # Build and check all of them before anything is changed.
+        # Build and check all tools before any of them is served.
         tools = {name: definition.tool() for name, definition in definitions.items()}
         for name, definition in definitions.items():
             InputSchema(name, definition.input_schema)
@@ -86,34 +86,34 @@ class WorkflowTasks(Tasks):
         for name in before.keys() - definitions.keys():
             self.remove(name)
         for name, tool in tools.items():
-            serve = self.replace if name in before else self.add
-            serve(tool, input_schema=definitions[name].input_schema, description=definitions[name].description)
+            register = self.replace if name in before else self.add
+            register(tool, input_schema=definitions[name].input_schema, description=definitions[name].description)
         self.definitions = dict(definitions)
         return WorkflowChanges(
             [name for name in definitions if name not in before],
-            [name for name, one in definitions.items() if name in before and _facts(one) != _facts(before[name])],
+            [name for name in definitions if name in before and _facts(definitions[name]) != _facts(before[name])],
             [name for name in before if name not in definitions],
         )
 
     async def run_with_reload(self, work: Coroutine[Any, Any, T], report: Callable[[str], None]) -> T:
         """Run a coroutine, and reload the workflows when the file changes meanwhile."""
-        watching = asyncio.ensure_future(self.watch(SystemClock(), report))
+        watcher = asyncio.ensure_future(self.watch(SystemClock(), report))
         try:
             return await work
         finally:
-            watching.cancel()
-            await asyncio.wait([watching])
+            watcher.cancel()
+            await asyncio.wait([watcher])
 
     async def watch(self, clock: Clock, report: Callable[[str], None]) -> None:
-        """Poll the file forever, and reload it after a change. A file is left alone while it is being written."""
-        seen = self._signature
+        """Poll the file forever, and reload it after a change, once two polls in a row find it unchanged."""
+        previous = self._signature
         while True:
             await clock.sleep(POLL_INTERVAL)
-            now = await asyncio.to_thread(signature_of, self.path)
-            if now != self._signature and now == seen:
-                self._signature = now
+            current = await asyncio.to_thread(signature_of, self.path)
+            if current != self._signature and current == previous:
+                self._signature = current
                 await self._reload(report)
-            seen = now
+            previous = current
 
     async def _reload(self, report: Callable[[str], None]) -> None:
         try:
@@ -121,14 +121,14 @@ class WorkflowTasks(Tasks):
             changes = self.update_definitions(workflows.definitions)
         except ConfigurationError as error:
             report(
-                f"{self.path} has changed, and can't be used as it is now, so the workflows stay as they were:\n{error}"
+                f"{self.path} has changed but is invalid, so the previous workflows stay in service. Fix it:\n{error}"
             )
             return
         except Exception:
             # Any error leaves the previous definitions in service.
-            logger.exception("%s has changed, and can't be read", self.path)
+            logger.exception("workflows not reloaded, the previous ones stay in service (file %s)", self.path)
             return
-        report(f"{self.path} has changed, and is used as it is now: {changes}")
+        report(f"reloaded {self.path}: {changes}")
         await self.notify_list_changed()
         await self._save_definitions()
 
@@ -140,7 +140,7 @@ class WorkflowTasks(Tasks):
             # The engine is not running yet. It stores the definitions when it starts.
             return
         except RaincheckError as error:
-            logger.warning("what %s says now can't be kept yet: %s", self.path, error)
+            logger.warning("workflow definitions not stored (file %s): %s", self.path, error)
 
 
 def _facts(definition: WorkflowDefinition) -> tuple[object, ...]:

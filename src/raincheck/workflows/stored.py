@@ -18,9 +18,9 @@ SHARED_KEYS = ("raincheck", "allow", "servers")
 def encode_definition(source: Source, name: str) -> bytes:
     """Encode one workflow of a file, with the keys that apply to all workflows."""
     data = cast("Mapping[str, Any]", source.data)
-    around = {key: data[key] for key in SHARED_KEYS if key in data}
-    said = {**around, "workflows": {name: data["workflows"][name]}}
-    return encode({"file": str(source.file.resolve()), "said": cast("Json", said)}, what=f"workflow {name!r}")
+    shared = {key: data[key] for key in SHARED_KEYS if key in data}
+    content = {**shared, "workflows": {name: data["workflows"][name]}}
+    return encode({"file": str(source.file.resolve()), "said": cast("Json", content)}, what=f"workflow {name!r}")
 
 
 def decode_definition(definition: bytes) -> Source:
@@ -32,18 +32,19 @@ def decode_definition(definition: bytes) -> Source:
     try:
         whole = decode(Payload(definition))
     except RaincheckError as error:
-        raise _no_definition(str(error)) from error
-    file, said = (whole.get("file"), whole.get("said")) if isinstance(whole, Mapping) else (None, None)
+        raise _invalid_definition(str(error)) from error
+    file, content = (whole.get("file"), whole.get("said")) if isinstance(whole, Mapping) else (None, None)
     if not isinstance(file, str) or "\0" in file or not Path(file).is_absolute():
-        raise _no_definition("it does not say of which file it is")
-    workflows = said.get("workflows") if isinstance(said, Mapping) else None
+        raise _invalid_definition("it does not name its file")
+    workflows = content.get("workflows") if isinstance(content, Mapping) else None
     if not isinstance(workflows, Mapping) or len(workflows) != 1:
-        raise _no_definition("it does not have one workflow")
-    return Source(Path(file), said, {})
+        raise _invalid_definition("it does not have exactly one workflow")
+    return Source(Path(file), content, {})
 
 
-def _no_definition(why: str) -> InvalidWorkflow:
-    return InvalidWorkflow([Diagnostic("what was kept", 1, "", f"this is no definition of a workflow: {why}")])
+def _invalid_definition(reason: str) -> InvalidWorkflow:
+    message = f"this is not the definition of a workflow: {reason}"
+    return InvalidWorkflow([Diagnostic("stored definition", 1, "", message)])
 
 
 def narrow_permissions(stored: FileModel, current: FileModel, folder: Path) -> FileModel:

@@ -1,4 +1,4 @@
-"""`raincheck call`, against real servers: over HTTP, on stdio and on a Unix socket."""
+"""Tests for `raincheck call` on real servers, over HTTP, stdio and a Unix socket."""
 
 import json
 import signal
@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cli.terminal import COMMAND, PROGRAM, environment, held, run, run_apart, serving
+from tests.support.cli.terminal import COMMAND, PROGRAM, environment, list_saved_calls, run, run_in_process, serving
 
 pytestmark = pytest.mark.usefixtures("workshop")
 
 
-def test_a_result_that_comes_at_once_is_printed(url: str) -> None:
+def test_an_immediate_result_is_printed(url: str) -> None:
     done = run("call", url, "add", "a=2")
     assert (done.returncode, done.stdout, done.stderr) == (0, "3.5\n", "")
 
 
-def test_a_task_is_told_of_on_stderr_and_its_result_is_printed(url: str) -> None:
+def test_a_task_is_reported_on_stderr_and_its_result_is_printed(url: str) -> None:
     Path("hold").touch()
     process = subprocess.Popen(
         [*PROGRAM, "call", url, "build", "parts=3", "colour=blue", "tags=a", "tags=b"],
@@ -34,17 +34,17 @@ def test_a_task_is_told_of_on_stderr_and_its_result_is_printed(url: str) -> None
     assert process.returncode == 0
     assert json.loads(out) == {"parts": 3, "colour": "blue", "tags": ["a", "b"]}
     assert err.splitlines()[-1].startswith("raincheck: build: completed")
-    assert held() == []
+    assert list_saved_calls() == []
 
 
-def test_as_json_it_is_the_result_as_the_protocol_has_it(url: str) -> None:
+def test_json_prints_the_protocols_result(url: str) -> None:
     done = run("call", url, "build", "parts=1", "--json")
     assert done.returncode == 0
     assert json.loads(done.stdout)["structuredContent"] == {"parts": 1, "colour": "red", "tags": []}
 
 
 @pytest.mark.parametrize(("tool", "why"), [("fail", "it failed badly"), ("crash", "the press is broken")])
-def test_a_tool_that_fails_ends_with_one(url: str, tool: str, why: str) -> None:
+def test_a_failing_tool_exits_with_one(url: str, tool: str, why: str) -> None:
     done = run("call", url, tool)
     assert (done.returncode, done.stdout) == (1, "")
     assert why in done.stderr.splitlines()[-1]
@@ -73,16 +73,19 @@ def test_without_a_tool_all_of_them_are_listed_with_their_arguments(url: str, wo
     [
         (["bild", "parts=1"], "the server has no tool 'bild': did you mean 'build'?"),
         (["zzz"], "the server has no tool 'zzz': it has build, hold, publish, "),
-        (["add"], "add can't be called like that: 'a' is missing: a=… (integer)"),
-        (["add", "a=x"], "'a' is wrong, 'x' is not of type 'integer': a=… (integer)"),
-        (["add", "a=1", "c=2"], "'c' is no argument of add, it has 'a', 'b'"),
+        (["add"], "add can't be called with these values: 'a' is missing: a=… (integer)"),
+        (["add", "a=x"], "'a' is invalid, 'x' is not of type 'integer': a=… (integer)"),
+        (["add", "a=1", "c=2"], "unknown argument 'c', known arguments: 'a', 'b'"),
         (["build", "parts=x"], "parts=… (integer), How many parts there are."),
-        (["add", "5"], "'5' is no argument: write name=value"),
-        (["add", "a=1", "--header", "nonsense"], "a header is said as 'Name: value'"),
-        (["add", "a=1", "--calls", "nowhere/calls.book"], "/nowhere for the file of calls calls.book: create it first"),
+        (["add", "5"], "'5' is not an argument: write name=value"),
+        (["add", "a=1", "--header", "nonsense"], "write it as 'Name: value'"),
+        (
+            ["add", "a=1", "--calls", "nowhere/calls.book"],
+            "/nowhere for the file of saved calls calls.book: create it first",
+        ),
     ],
 )
-def test_what_can_not_be_called_ends_with_two_and_says_what_to_do(url: str, words: list[str], why: str) -> None:
+def test_an_invalid_call_exits_with_two_and_a_remedy(url: str, words: list[str], why: str) -> None:
     done = run("call", url, *words)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("raincheck: ")
@@ -90,7 +93,7 @@ def test_what_can_not_be_called_ends_with_two_and_says_what_to_do(url: str, word
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_what_can_not_be_called_is_an_error_in_json_too(url: str) -> None:
+def test_an_invalid_call_is_an_error_in_json_too(url: str) -> None:
     done = run("call", url, "bild", "--json")
     assert done.returncode == 2
     assert json.loads(done.stdout) == {"error": "the server has no tool 'bild': did you mean 'build'?"}
@@ -107,41 +110,41 @@ def test_arguments_come_from_a_file_or_from_stdin(url: str) -> None:
     assert run("call", url, "add", "-", "b=3", given='{"a": 2}').stdout == "5.0\n"
 
 
-def test_detached_it_says_how_to_come_back_and_the_task_goes_on(url: str) -> None:
+def test_detach_prints_how_to_resume_and_the_task_continues(url: str) -> None:
     done = run("call", url, "hold", "--detach", "--json")
     assert done.returncode == 0
-    slip = json.loads(done.stdout)
-    assert (slip["server"], slip["tool"]) == (url, "hold")
-    short = slip["task_id"][:20]
-    assert f"goes on as task {slip['task_id']}: raincheck wait {short} waits for it" in done.stderr
-    assert held() == [slip]
+    task_ref = json.loads(done.stdout)
+    assert (task_ref["server"], task_ref["tool"]) == (url, "hold")
+    short = task_ref["task_id"][:20]
+    assert f"keeps running as task {task_ref['task_id']}: raincheck wait {short} waits for it" in done.stderr
+    assert list_saved_calls() == [task_ref]
     Path("go").touch()
     waited = run("wait", short)
     assert (waited.returncode, waited.stdout) == (0, "let go\n")
-    assert held() == []
+    assert list_saved_calls() == []
 
 
-def test_detached_a_call_that_is_done_at_once_has_its_result(url: str) -> None:
+def test_detach_prints_an_immediate_result(url: str) -> None:
     done = run("call", url, "add", "a=2", "--detach")
     assert (done.returncode, done.stdout) == (0, "3.5\n")
 
 
-def test_after_its_time_a_task_goes_on_and_the_command_ends_with_four(url: str) -> None:
+def test_after_the_timeout_a_task_continues_and_the_command_exits_with_four(url: str) -> None:
     done = run("call", url, "hold", "--timeout", "3")
     assert (done.returncode, done.stdout) == (4, "")
-    assert "hold goes on as task" in done.stderr
+    assert "hold keeps running as task" in done.stderr
     assert "its server ends" not in done.stderr
-    assert len(held()) == 1
+    assert len(list_saved_calls()) == 1
 
 
-def test_after_its_time_a_call_that_is_no_task_is_cancelled(url: str) -> None:
+def test_after_the_timeout_a_call_without_a_task_is_cancelled(url: str) -> None:
     done = run("call", url, "linger", "--timeout", "0.5")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "linger is given up: there was no answer in time. It was no task yet" in done.stderr
+    assert "linger did not respond in time. It was not a task yet" in done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_without_a_terminal_leaves_the_task_alone(url: str, number: signal.Signals) -> None:
+def test_a_signal_without_a_terminal_does_not_cancel_the_task(url: str, number: signal.Signals) -> None:
     process = subprocess.Popen(
         [*PROGRAM, "call", url, "hold"], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment()
     )
@@ -150,10 +153,10 @@ def test_a_signal_without_a_terminal_leaves_the_task_alone(url: str, number: sig
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 4
-    assert "hold goes on as task" in err
+    assert "hold keeps running as task" in err
 
 
-def test_the_same_key_begins_a_task_once() -> None:
+def test_calls_with_the_same_key_start_one_task() -> None:
     words = ["call", COMMAND, "hold", "--detach", "--json", "--idempotency-key", "mine"]
     first, second = (json.loads(run(*words).stdout)["task_id"] for _ in range(2))
     assert first == second
@@ -163,18 +166,18 @@ def test_a_server_that_is_a_command_is_started_for_the_call() -> None:
     done = run("call", COMMAND, "build", "parts=1")
     assert (done.returncode, json.loads(done.stdout)["parts"]) == (0, 1)
     assert "the workshop opens" not in done.stderr
-    assert "the workshop opens" in run_apart("call", COMMAND, "add", "a=1", "--verbose").stderr
+    assert "the workshop opens" in run_in_process("call", COMMAND, "add", "a=1", "--verbose").stderr
 
 
-def test_a_server_that_is_a_command_ends_with_it_and_goes_on_with_the_next() -> None:
+def test_a_command_server_ends_with_the_command_and_its_task_resumes_with_the_next() -> None:
     done = run("call", COMMAND, "hold", "--timeout", "3")
     assert done.returncode == 4
-    assert "hold rests as task" in done.stderr
-    assert ", since its server ends with this command: raincheck wait " in done.stderr
-    assert "goes on" not in done.stderr
+    assert "hold is stored as task" in done.stderr
+    assert ", but its server ends with this command: raincheck wait " in done.stderr
+    assert "keeps running" not in done.stderr
     Path("go").touch()
-    (slip,) = held()
-    waited = run("wait", slip["task_id"][:16])
+    (task_ref,) = list_saved_calls()
+    waited = run("wait", task_ref["task_id"][:16])
     assert (waited.returncode, waited.stdout) == (0, "let go\n")
 
 

@@ -1,4 +1,4 @@
-"""`raincheck wait`, `get`, `cancel` and `answer`: calls that another command left under way."""
+"""Tests for `raincheck wait`, `get`, `cancel` and `answer` on saved calls."""
 
 import asyncio
 import json
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from raincheck.client import SavedCalls, TaskClient, answer_later
-from tests.support.cli.terminal import COMMAND, OLDER_COMMAND, held, run
+from tests.support.cli.terminal import COMMAND, OLDER_COMMAND, list_saved_calls, run
 
 pytestmark = pytest.mark.usefixtures("workshop")
 
@@ -23,19 +23,19 @@ def left(*words: str) -> str:
     return json.loads(done.stdout)["task_id"]
 
 
-def told(*words: str, ends_with: int = 0) -> Any:
+def run_json(*words: str, exit_code: int = 0) -> Any:
     done = run(*words, "--json")
-    assert done.returncode == ends_with, done.stderr
+    assert done.returncode == exit_code, done.stderr
     return json.loads(done.stdout)
 
 
-def test_nothing_is_under_way_at_first() -> None:
+def test_there_are_no_saved_calls_at_first() -> None:
     done = run("wait")
-    assert (done.returncode, done.stdout) == (0, "no calls are under way\n")
-    assert held() == []
+    assert (done.returncode, done.stdout) == (0, "no saved calls\n")
+    assert list_saved_calls() == []
 
 
-def test_what_is_under_way_is_listed(url: str) -> None:
+def test_saved_calls_are_listed(url: str) -> None:
     first, second = left(url, "hold"), left(url, "confirm")
     lines = [line.split() for line in run("wait").stdout.splitlines()]
     assert lines[0] == ["task", "tool", "since", "server"]
@@ -45,39 +45,39 @@ def test_what_is_under_way_is_listed(url: str) -> None:
     ]
 
 
-def test_a_call_is_waited_for_and_then_struck_off(url: str) -> None:
+def test_wait_returns_the_result_and_removes_the_saved_call(url: str) -> None:
     task = left(url, "hold")
     Path("go").touch()
     done = run("wait", f"{task[:14]}…")
     assert (done.returncode, done.stdout) == (0, "let go\n")
-    assert held() == []
+    assert list_saved_calls() == []
     again = run("wait", task)
     assert again.returncode == 2
     assert f"no call '{task}' is in " in again.stderr
-    assert "raincheck wait lists those that are" in again.stderr
+    assert "raincheck wait lists the saved calls" in again.stderr
 
 
-def test_waiting_may_have_an_end(url: str) -> None:
+def test_wait_accepts_a_timeout(url: str) -> None:
     task = left(url, "hold")
-    slip = told("wait", task, "--timeout", "0.3", ends_with=4)
-    assert slip["task_id"] == task
-    assert held() == [slip]
+    task_ref = run_json("wait", task, "--timeout", "0.3", exit_code=4)
+    assert task_ref["task_id"] == task
+    assert list_saved_calls() == [task_ref]
 
 
-def test_a_beginning_that_several_have_is_not_enough(url: str) -> None:
+def test_an_ambiguous_prefix_is_refused(url: str) -> None:
     first, second = left(url, "hold"), left(url, "hold")
     start = next(first[:end] for end in range(len(first), 0, -1) if second.startswith(first[:end]))
     done = run("get", start)
     assert done.returncode == 2
-    assert f"2 ids begin with '{start}' ({first[:20]}, {second[:20]}): write more of it" in done.stderr
+    assert f"2 ids start with '{start}' ({first[:20]}, {second[:20]}): write more of the id" in done.stderr
 
 
-def test_how_a_call_is_now_can_be_seen_and_it_stays_in_the_book(url: str) -> None:
+def test_get_prints_the_status_and_the_call_stays_saved(url: str) -> None:
     task = left(url, "hold")
     done = run("get", task[:20])
     assert (done.returncode, done.stdout) == (4, "working, 1 of 4, holding\n")
     facts = {"task_id": task, "status": "working", "message": "holding", "progress": {"done": 1, "total": 4}}
-    assert told("get", task, ends_with=4) == facts
+    assert run_json("get", task, exit_code=4) == facts
     Path("go").touch()
     assert run("wait", task, "--timeout", "30", "--calls", "none.book").returncode == 2
     while run("get", task).returncode == 4:
@@ -85,10 +85,10 @@ def test_how_a_call_is_now_can_be_seen_and_it_stays_in_the_book(url: str) -> Non
     for _ in range(2):
         done = run("get", task)
         assert (done.returncode, done.stdout) == (0, "let go\n")
-    assert len(held()) == 1
+    assert len(list_saved_calls()) == 1
 
 
-def test_a_task_that_failed_ends_with_one(url: str) -> None:
+def test_a_failed_task_exits_with_one(url: str) -> None:
     task = left(url, "crash")
     done = run("wait", task)
     assert done.returncode == 1
@@ -96,62 +96,62 @@ def test_a_task_that_failed_ends_with_one(url: str) -> None:
 
 
 @COMMANDS
-def test_a_call_is_cancelled(command: str) -> None:
+def test_cancel_cancels_a_saved_call(command: str) -> None:
     task = left(command, "hold")
     done = run("cancel", task[:20])
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == f"raincheck: task {task[:20]} is cancelled\n"
-    assert held() == []
+    assert list_saved_calls() == []
 
 
-def test_a_call_that_was_cancelled_is_not_in_the_book_any_more(url: str) -> None:
+def test_a_cancelled_call_is_removed_from_the_saved_calls(url: str) -> None:
     task = left(url, "hold")
     assert run("cancel", task).returncode == 0
     done = run("cancel", task)
     assert done.returncode == 2
     assert f"no call '{task}' is in " in done.stderr
-    assert "without those whose end was told, or which were cancelled" in done.stderr
+    assert "once its outcome was printed or it was cancelled" in done.stderr
 
 
-def test_what_somebody_else_cancelled_ends_with_one(url: str) -> None:
+def test_a_task_that_another_client_cancelled_exits_with_one(url: str) -> None:
     task = left(url, "hold")
-    assert told("cancel", task, "--calls", copied_book()) == {"task_id": task, "status": "cancelled"}
+    assert run_json("cancel", task, "--calls", copied_calls_file()) == {"task_id": task, "status": "cancelled"}
     done = run("wait", task)
     assert done.returncode == 1
     assert "was cancelled" in done.stderr
 
 
-def copied_book() -> str:
-    """A book like ours, of somebody else."""
+def copied_calls_file() -> str:
+    """A copy of the file of saved calls, for another client."""
     Path("other.book").write_bytes(Path(".local/state/raincheck/calls.book").read_bytes())
     return "other.book"
 
 
-def test_what_has_ended_is_not_cancelled(url: str) -> None:
+def test_cancelling_an_ended_call_exits_with_one(url: str) -> None:
     task = left(url, "crash")
     while run("get", task).returncode == 4:
         pass
     done = run("cancel", task)
     assert done.returncode == 1
-    assert "had ended before (completed): raincheck wait" in done.stderr
+    assert "had already ended (completed): raincheck wait" in done.stderr
 
 
-def test_without_a_terminal_a_question_ends_with_three_and_says_how_to_answer() -> None:
+def test_without_a_terminal_a_question_exits_with_three_and_how_to_answer() -> None:
     done = run("call", COMMAND, "publish", "name=it")
     assert (done.returncode, done.stdout) == (3, "")
-    (slip,) = held()
-    short = slip["task_id"][:20]
+    (task_ref,) = list_saved_calls()
+    short = task_ref["task_id"][:20]
     assert done.stderr.splitlines()[-7:] == [
         "raincheck: publish asks: Publish it?",
         "raincheck:   sure=… (boolean)",
-        "raincheck:   size=… (one of small, large, may be left out)",
-        "raincheck:   copies=… (integer, may be left out), How many to print.",
-        "raincheck:   to=… (array of one of web, paper, radio, may be left out)",
+        "raincheck:   size=… (one of small, large, optional)",
+        "raincheck:   copies=… (integer, optional), How many to print.",
+        "raincheck:   to=… (array of one of web, paper, radio, optional)",
         f"raincheck: answer with: raincheck answer {short} name=value … (or --decline)",
         f"raincheck: then: raincheck wait {short}",
     ]
-    asked = told("get", slip["task_id"], ends_with=3)
-    assert (asked["task_id"], asked["status"]) == (slip["task_id"], "input_required")
+    asked = run_json("get", task_ref["task_id"], exit_code=3)
+    assert (asked["task_id"], asked["status"]) == (task_ref["task_id"], "input_required")
     assert [question["message"] for question in asked["questions"]] == ["Publish it?"]
     assert asked["questions"][0]["schema"]["required"] == ["sure"]
 
@@ -159,11 +159,11 @@ def test_without_a_terminal_a_question_ends_with_three_and_says_how_to_answer() 
 @COMMANDS
 def test_a_question_is_answered_from_the_shell(command: str) -> None:
     assert run("call", command, "publish", "name=it").returncode == 3
-    (slip,) = held()
-    done = run("answer", slip["task_id"][:20], "sure=yes", "to=web", "to=radio")
+    (task_ref,) = list_saved_calls()
+    done = run("answer", task_ref["task_id"][:20], "sure=yes", "to=web", "to=radio")
     assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr.startswith("raincheck: answered. raincheck wait ")
-    waited = run("wait", slip["task_id"])
+    assert done.stderr.startswith("raincheck: answered: raincheck wait ")
+    waited = run("wait", task_ref["task_id"])
     assert (waited.returncode, waited.stdout) == (0, "accept: {'sure': True, 'to': ['web', 'radio']}\n")
 
 
@@ -171,7 +171,7 @@ def test_a_question_is_answered_from_the_shell(command: str) -> None:
 def test_a_question_is_declined_from_the_shell(url: str, option: str, action: str) -> None:
     task = left(url, "confirm")
     assert run("wait", task).returncode == 3
-    told_of = told("answer", task, option)
+    told_of = run_json("answer", task, option)
     assert (told_of["task_id"], told_of["action"]) == (task, action)
     waited = run("wait", task)
     assert (waited.returncode, waited.stdout) == (0, f"{action}\n")
@@ -181,10 +181,10 @@ def test_a_question_is_declined_from_the_shell(url: str, option: str, action: st
     ("words", "why"),
     [
         ([], "'sure' is missing: sure=… (boolean)"),
-        (["sure=perhaps"], "'sure' is wrong, 'perhaps' is not of type 'boolean': sure=… (boolean)"),
-        (["sure=yes", "siez=small"], "'siez' is no argument of it, did you mean 'size'?"),
-        (["--key", "zzz", "sure=yes"], "no single question has the key 'zzz': the task asks "),
-        (["sure=yes", "--decline"], "one of --decline, --dismiss and an answer"),
+        (["sure=perhaps"], "'sure' is invalid, 'perhaps' is not of type 'boolean': sure=… (boolean)"),
+        (["sure=yes", "siez=small"], "unknown argument 'siez', did you mean 'size'?"),
+        (["--key", "zzz", "sure=yes"], "the key 'zzz' matches no single question: the open questions are "),
+        (["sure=yes", "--decline"], "--decline, --dismiss and an answer exclude each other"),
     ],
 )
 def test_a_wrong_answer_is_not_sent(url: str, words: list[str], why: str) -> None:
@@ -196,48 +196,51 @@ def test_a_wrong_answer_is_not_sent(url: str, words: list[str], why: str) -> Non
     assert run("get", task).returncode == 3
 
 
-def test_a_task_that_asks_nothing_can_not_be_answered(url: str) -> None:
+def test_answering_a_task_without_a_question_is_refused(url: str) -> None:
     done = run("answer", left(url, "hold"), "x=1")
     assert done.returncode == 2
-    assert "the task asks nothing just now: it is working" in done.stderr
+    assert "the task has no open question: it is working" in done.stderr
 
 
-def test_several_questions_are_told_apart_by_their_keys(url: str) -> None:
+def test_several_questions_are_distinguished_by_their_keys(url: str) -> None:
     task = left(url, "several")
     assert run("wait", task).returncode == 3
-    asked = told("get", task, ends_with=3)["questions"]
+    asked = run_json("get", task, exit_code=3)["questions"]
     assert {question["message"] for question in asked} == {"First?", "Second?"}
     done = run("answer", task, "word=x")
     assert done.returncode == 2
-    assert "the task asks several things: say which by --key" in done.stderr
+    assert "the task has several open questions: choose one with --key" in done.stderr
     for question in asked:
         assert run("answer", task, "--key", question["key"], f"word={question['message'][0]}").returncode == 0
     assert run("wait", task).stdout == "F and S\n"
 
 
-def test_a_call_that_is_no_task_can_not_wait_for_an_answer() -> None:
+def test_a_call_without_a_task_can_not_wait_for_an_answer() -> None:
     done = run("call", OLDER_COMMAND, "choose")
     assert done.returncode == 1
-    assert "choose asks: Which one?. There is no terminal to ask at, and no task that could wait" in done.stderr
+    assert (
+        "choose asks: Which one?. There is no terminal to ask at, and the call is not a task that could wait"
+        in done.stderr
+    )
 
 
-def test_what_a_model_is_asked_can_be_answered_by_whoever_knows(url: str) -> None:
+def test_a_sampling_request_can_be_answered_from_the_shell(url: str) -> None:
     async def begin() -> str:
-        book = SavedCalls(".local/state/raincheck/calls.book")
-        async with TaskClient(url, sampling_callback=answer_later, saved_calls=book) as client:
+        calls_file = SavedCalls(".local/state/raincheck/calls.book")
+        async with TaskClient(url, sampling_callback=answer_later, saved_calls=calls_file) as client:
             return (await client.call("think")).task_id or ""
 
     Path(".local/state/raincheck").mkdir(parents=True, exist_ok=True)
     task = asyncio.run(begin())
     asked = run("wait", task)
     assert asked.returncode == 3
-    assert "text=… (string), what a model would reply" in asked.stderr
+    assert "text=… (string), the reply of the model" in asked.stderr
     assert run("answer", task, "--decline").returncode == 2
     assert run("answer", task, "text=I thought.").returncode == 0
     assert run("wait", task).stdout == "I thought.\n"
 
 
-def test_a_server_is_started_where_it_was_started_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_server_is_restarted_in_its_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     task = left(COMMAND, "hold")
     Path("go").touch()
     home = str(Path.cwd())
@@ -247,7 +250,7 @@ def test_a_server_is_started_where_it_was_started_first(monkeypatch: pytest.Monk
     assert (done.returncode, done.stdout) == (0, "let go\n")
 
 
-def test_a_task_that_its_server_does_not_know_can_be_forgotten(url: str) -> None:
+def test_a_call_whose_task_is_unknown_can_be_removed(url: str) -> None:
     task = left(url, "hold")
     rename(task)
     for command in ("wait", "get", "cancel"):
@@ -257,29 +260,29 @@ def test_a_task_that_its_server_does_not_know_can_be_forgotten(url: str) -> None
         assert "raincheck wait --forget ffff" in done.stderr
     done = run("wait", "--forget", "ffff")
     assert done.returncode == 0
-    assert held() == []
+    assert list_saved_calls() == []
 
 
 def rename(task: str) -> None:
-    """Have another id in the book than the task has."""
-    with sqlite3.connect(".local/state/raincheck/calls.book") as book:
+    """Change the saved id to one that no task has."""
+    with sqlite3.connect(".local/state/raincheck/calls.book") as calls_file:
         other = f"ffff{task[4:]}"
-        book.execute("UPDATE slips SET task_id = ?, slip = replace(slip, ?, ?)", (other, task, other))
-    book.close()
+        calls_file.execute("UPDATE slips SET task_id = ?, slip = replace(slip, ?, ?)", (other, task, other))
+    calls_file.close()
 
 
-def test_the_book_is_named_by_an_option_or_a_variable(url: str) -> None:
+def test_the_file_of_saved_calls_is_set_by_an_option_or_a_variable(url: str) -> None:
     Path("mine.book").unlink(missing_ok=True)
     done = run("call", url, "hold", "--detach", "--calls", "mine.book")
     assert "raincheck wait" in done.stderr
     assert "--calls mine.book" in done.stderr
-    assert held() == []
-    slips = json.loads(run("wait", "--json", env={"RAINCHECK_CALLS": "mine.book"}).stdout)
-    assert [slip["tool"] for slip in slips] == ["hold"]
+    assert list_saved_calls() == []
+    task_refs = json.loads(run("wait", "--json", env={"RAINCHECK_CALLS": "mine.book"}).stdout)
+    assert [task_ref["tool"] for task_ref in task_refs] == ["hold"]
 
 
-def test_a_file_that_is_no_book_is_left_alone(url: str) -> None:
-    Path("notes.txt").write_text("not a book, and long enough to be looked at " * 20)
+def test_a_file_that_does_not_contain_saved_calls_is_left_unchanged(url: str) -> None:
+    Path("notes.txt").write_text("not a database, and long enough to be read " * 20)
     before = Path("notes.txt").read_bytes()
     done = run("call", url, "hold", "--detach", "--calls", "notes.txt")
     assert done.returncode == 2

@@ -1,4 +1,4 @@
-"""`raincheck conformance 2025-11-25`: what it prints, and what it ends with."""
+"""Tests for `raincheck conformance 2025-11-25`: its output and exit codes."""
 
 import json
 import os
@@ -36,108 +36,114 @@ def fake(*arguments: str) -> list[str]:
     return ["--", sys.executable, str(FAKE), *arguments]
 
 
-def test_a_server_that_passes_ends_with_nought_and_a_summary(roles: str) -> None:
-    done = run("--tools", roles, "--only", "g1-version", "--only", "g1-list-c*", *fake())
+def test_a_conforming_server_exits_with_zero_and_a_summary(roles: str) -> None:
+    done = run("--tools", roles, "--only", "v2025-version", "--only", "v2025-list-c*", *fake())
     assert done.exit_code == 0, done.output
     lines = done.stdout.splitlines()
     assert [line.split()[:2] for line in lines[1:4]] == [
-        ["passed", "g1-version"],
-        ["passed", "g1-list-complete"],
-        ["passed", "g1-list-cursor-32602"],
+        ["passed", "v2025-version"],
+        ["passed", "v2025-list-complete"],
+        ["passed", "v2025-list-cursor-32602"],
     ]
     assert lines[-1].startswith("fake 1 (")
     assert "3 passed, 0 failed, 0 warnings, 0 skipped in" in lines[-1]
 
 
-def test_a_tool_that_was_named_and_is_not_there_ends_with_two(tmp_path: Path) -> None:
+def test_a_missing_tool_exits_with_two(tmp_path: Path) -> None:
     file = tmp_path / "roles.toml"
     file.write_text('slow = "nope"')
-    done = run("--tools", str(file), "--only", "g1-version", *fake())
+    done = run("--tools", str(file), "--only", "v2025-version", *fake())
     assert done.exit_code == 2
-    assert "the server has no tool 'nope', which was named for the role 'slow'" in done.output
+    assert "the server has no tool 'nope', which is configured for the role 'slow'" in done.output
 
 
-def test_checks_without_a_tool_end_with_a_word_on_how_to_name_one() -> None:
-    done = run("--only", "g1-cancel-status", *fake())
+def test_checks_without_a_tool_explain_how_to_assign_one() -> None:
+    done = run("--only", "v2025-cancel-status", *fake())
     assert done.exit_code == 0
-    assert done.stdout.splitlines()[-1].startswith("1 checks had no tool to call: say with --tools FILE")
+    assert done.stdout.splitlines()[-1].startswith(
+        "1 checks had no tool to call: assign your server's tools with --tools FILE"
+    )
 
 
-def test_a_must_that_is_not_kept_ends_with_one_and_says_why(roles: str) -> None:
-    done = run("--tools", roles, "--only", "g1-version", *fake("OldVersion"))
+def test_a_violated_must_exits_with_one_and_the_reason(roles: str) -> None:
+    done = run("--tools", roles, "--only", "v2025-version", *fake("OldVersion"))
     assert done.exit_code == 1
-    assert "protocolVersion is 2025-06-18, and 2025-11-25 was asked for" in done.stdout
+    assert "protocolVersion is 2025-06-18; requested 2025-11-25" in done.stdout
     assert "0 passed, 1 failed" in done.stdout
 
 
-def test_a_should_that_is_not_kept_is_a_warning_and_ends_with_nought(roles: str) -> None:
-    done = run("--tools", roles, "--only", "g1-ttl-limited", *fake("EndlessTtl"))
+def test_a_violated_should_is_a_warning_and_exits_with_zero(roles: str) -> None:
+    done = run("--tools", roles, "--only", "v2025-ttl-limited", *fake("EndlessTtl"))
     assert done.exit_code == 0
     assert "1 warning," in done.stdout
 
 
 def test_json_is_one_document_with_every_check_and_its_outcome(roles: str) -> None:
-    done = run("--json", "--tools", roles, "--only", "g1-[vu]*", *fake("OldVersion"))
+    done = run("--json", "--tools", roles, "--only", "v2025-[vu]*", *fake("OldVersion"))
     assert done.exit_code == 1
-    told: dict[str, Any] = json.loads(done.stdout)
-    assert (told["suite"], told["protocolVersion"], told["server"]["name"]) == ("g1", "2025-11-25", "fake")
-    assert told["summary"] == {"passed": 1, "failed": 1, "warning": 0, "skipped": 3}
-    first = told["checks"][0]
-    assert (first["id"], first["level"], first["outcome"]) == ("g1-version", "MUST", "failed")
-    assert first["detail"] == "protocolVersion is 2025-06-18, and 2025-11-25 was asked for"
+    reported: dict[str, Any] = json.loads(done.stdout)
+    assert (reported["suite"], reported["protocolVersion"], reported["server"]["name"]) == (
+        "v2025",
+        "2025-11-25",
+        "fake",
+    )
+    assert reported["summary"] == {"passed": 1, "failed": 1, "warning": 0, "skipped": 3}
+    first = reported["checks"][0]
+    assert (first["id"], first["level"], first["outcome"]) == ("v2025-version", "MUST", "failed")
+    assert first["detail"] == "protocolVersion is 2025-06-18; requested 2025-11-25"
     assert first["section"] == "Lifecycle: Version Negotiation"
 
 
-def test_a_server_that_can_not_be_reached_ends_with_two() -> None:
+def test_an_unreachable_server_exits_with_two() -> None:
     done = run("--", sys.executable, str(BROKEN), "ends at once")
     assert done.exit_code == 2
     assert "no such store" in done.stderr
     assert done.stdout == ""
 
 
-def test_json_is_a_document_also_when_there_is_no_server() -> None:
+def test_json_output_is_a_document_even_without_a_server() -> None:
     done = run("--json", "http://127.0.0.1:9/mcp")
     assert done.exit_code == 2
     assert "could not be reached" in json.loads(done.stdout)["error"]
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "reported"),
     [
-        (["--header", "Authorization", "http://127.0.0.1:9/mcp"], "one has no name or no colon"),
-        (["--header", "Authorization: Bearer …", "http://127.0.0.1:9/mcp"], "has characters that can't be sent"),
-        (["--header", "A: b", "--", "python", "server.py"], "headers are for a URL"),
-        (["--only", "g2-*", "http://127.0.0.1:9/mcp"], "no check has an id like 'g2-*'"),
+        (["--header", "Authorization", "http://127.0.0.1:9/mcp"], "a header has no name or no colon"),
+        (["--header", "Authorization: Bearer …", "http://127.0.0.1:9/mcp"], "has characters that HTTP can't send"),
+        (["--header", "A: b", "--", "python", "server.py"], "headers need a URL"),
+        (["--only", "v2026-*", "http://127.0.0.1:9/mcp"], "no check has an id that matches 'v2026-*'"),
         (["--tools", "nowhere.toml", "http://127.0.0.1:9/mcp"], "nowhere.toml"),
-        (["http://"], "is not a URL of the kind http://host:port/path"),
+        (["http://"], "is not an HTTP URL: use the form http://host:port/path"),
         (["--timeout", "soon", "http://127.0.0.1:9/mcp"], "Invalid value for '--timeout'"),
         ([], "Missing argument"),
     ],
 )
-def test_wrong_usage_ends_with_two_and_says_what_is_wrong(words: list[str], told: str) -> None:
+def test_a_usage_error_exits_with_two_and_the_reason(words: list[str], reported: str) -> None:
     done = run(*words)
     assert done.exit_code == 2
-    assert told in " ".join(done.stderr.split())
+    assert reported in " ".join(done.stderr.split())
 
 
-def test_what_a_header_has_for_a_secret_is_not_repeated() -> None:
+def test_a_secret_in_an_invalid_header_is_not_printed() -> None:
     done = run("--header", "Authorization Bearer-sesame", "http://user:sesame@127.0.0.1:9/mcp")
     assert "sesame" not in done.output
     assert "sesame" not in run("http://user:sesame@127.0.0.1:9/mcp").output
 
 
-def test_the_help_has_examples_and_says_what_it_ends_with() -> None:
+def test_the_help_has_examples_and_exit_codes() -> None:
     done = run("--help")
     assert done.exit_code == 0
     text = " ".join(done.stdout.split())
     assert "raincheck conformance 2025-11-25 http://127.0.0.1:8000/mcp" in text
-    assert "0 if nothing failed" in text
+    assert "0 no check failed" in text
     for option in ("--header", "--other-header", "--tools", "--only", "--json", "--timeout"):
         assert option in text
 
 
 def command(roles: str) -> list[str]:
-    words = ["conformance", "2025-11-25", "--tools", roles, "--only", "g1-version", *fake()]
+    words = ["conformance", "2025-11-25", "--tools", roles, "--only", "v2025-version", *fake()]
     return [sys.executable, "-c", MAIN, *words]
 
 
@@ -154,13 +160,13 @@ def test_a_terminal_gets_colours_and_a_bar(roles: str) -> None:
     env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", "NO_COLOR": "", "CI": ""}
     with subprocess.Popen(command(roles), stdout=other_end, stderr=other_end, env=env) as process:
         os.close(other_end)
-        said = b""
+        printed = b""
         while piece := read_terminal(main_end):
-            said += piece
+            printed += piece
     os.close(main_end)
     assert process.returncode == 0
-    assert b"\x1b[32mpassed" in said
-    assert "━".encode() in said
+    assert b"\x1b[32mpassed" in printed
+    assert "━".encode() in printed
 
 
 def read_terminal(terminal: int) -> bytes:
@@ -171,7 +177,7 @@ def read_terminal(terminal: int) -> bytes:
 
 
 @pytest.mark.cold
-def test_without_its_extra_the_program_says_what_to_install() -> None:
+def test_without_the_extra_the_program_says_what_to_install() -> None:
     script = f"import sys; sys.modules['typer'] = None; {MAIN}"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 2

@@ -1,4 +1,4 @@
-"""`raincheck doctor`: what is wrong with a store is found, said, and decides what it ends with."""
+"""Tests for `raincheck doctor`: its findings and exit codes."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ from raincheck.core.commands import Complete, Park
 from raincheck.core.payload import encode
 from raincheck.core.records import Tool
 from raincheck.testing import FakeClock, StoreHarness
-from tests.support.cli.operator import START, STORE, in_store, lines, one_of_each, told
+from tests.support.cli.operator import START, STORE, create_task_in_each_phase, in_store, lines, run_json
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -21,18 +21,18 @@ pytestmark = pytest.mark.usefixtures("folder")
 async def nothing(_: StoreHarness) -> None: ...
 
 
-def found(clock: FakeClock | None = None, ends_with: int = 0) -> dict[str, dict[str, Any]]:
+def found(clock: FakeClock | None = None, exit_code: int = 0) -> dict[str, dict[str, Any]]:
     """What is found, by name."""
-    said = told("doctor", clock=clock, ends_with=ends_with)
-    assert said["store"] == str(Path(STORE).absolute())
-    return {finding["name"]: finding for finding in said["findings"]}
+    printed = run_json("doctor", clock=clock, exit_code=exit_code)
+    assert printed["store"] == str(Path(STORE).absolute())
+    return {finding["name"]: finding for finding in printed["findings"]}
 
 
 def verdicts(findings: dict[str, dict[str, Any]]) -> dict[str, str]:
     return {name: finding["verdict"] for name, finding in findings.items() if finding["verdict"] != "ok"}
 
 
-def test_of_a_store_that_is_well_every_line_says_ok() -> None:
+def test_a_healthy_store_is_ok_in_every_line() -> None:
     in_store(nothing)
     findings = found()
     assert verdicts(findings) == {}
@@ -44,20 +44,20 @@ def test_of_a_store_that_is_well_every_line_says_ok() -> None:
     assert printed[-1] == f"{Path(STORE).absolute()}: 12 ok"
 
 
-def test_a_line_that_is_not_fine_says_what_to_do() -> None:
+def test_a_problem_is_printed_with_its_remedy() -> None:
     in_store(nothing)
     Path(STORE).chmod(0o644)
     assert verdicts(found()) == {"rights": "warn"}
     printed = lines("doctor")
-    assert "warn rights other users of this machine may get at what tasks were asked and what came of them" in printed
+    assert "warn rights other users of this machine can read the arguments and results of tasks" in printed
     assert f"-> chmod 600 {Path(STORE).absolute()}" in printed
-    assert told("doctor")["verdict"] == "warn"
+    assert run_json("doctor")["verdict"] == "warn"
 
 
-def test_a_file_that_this_user_can_not_write_is_bad(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unwritable_file_is_bad(monkeypatch: pytest.MonkeyPatch) -> None:
     in_store(nothing)
     monkeypatch.setattr(os, "access", lambda file, _: Path(file).name != STORE)  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType] - a stand-in
-    findings = found(ends_with=1)
+    findings = found(exit_code=1)
     assert verdicts(findings) == {"rights": "bad"}
     assert findings["rights"]["said"] == f"this user can't read and write {Path(STORE).absolute()}"
 
@@ -72,7 +72,7 @@ class Usage(NamedTuple):
 def test_a_disk_that_is_nearly_full_is_found(mib: int, verdict: str, monkeypatch: pytest.MonkeyPatch) -> None:
     in_store(nothing)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(0, 0, mib * 1_024 * 1_024))  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType] - likewise
-    findings = found(ends_with=1 if verdict == "bad" else 0)
+    findings = found(exit_code=1 if verdict == "bad" else 0)
     assert findings["disk"]["verdict"] == verdict
     assert ("raincheck tasks purge" in (findings["disk"]["do"] or "")) == (verdict != "ok")
 
@@ -83,127 +83,126 @@ def test_a_log_that_does_not_shrink_is_found(monkeypatch: pytest.MonkeyPatch) ->
     holder = sqlite3.connect(STORE)
     holder.execute("BEGIN")
     holder.execute("SELECT * FROM tasks").fetchall()
-    in_store(one_of_each)
-    assert "look for a process that keeps reading the file" in found()["log"]["do"]
+    in_store(create_task_in_each_phase)
+    assert "find the process that keeps reading the file" in found()["log"]["do"]
     holder.close()
 
 
-def test_another_journal_and_an_older_schema_are_found() -> None:
+def test_a_different_journal_mode_and_an_older_schema_are_found() -> None:
     in_store(nothing)
     connection = sqlite3.connect(STORE)
     connection.execute("PRAGMA journal_mode = DELETE")
     connection.execute("PRAGMA user_version = 3")
     connection.close()
     before = Path(STORE).read_bytes()
-    findings = found(ends_with=1)
+    findings = found(exit_code=1)
     assert verdicts(findings) == {"opens": "bad", "schema": "warn", "journal": "warn"}
     assert "start a server or a worker on it" in findings["opens"]["said"]
-    assert findings["journal"]["said"] == "delete, so that readers wait for writers"
+    assert findings["journal"]["said"] == "delete, so readers wait for writers"
     assert Path(STORE).read_bytes() == before
 
 
 def test_a_damaged_file_is_bad() -> None:
-    in_store(one_of_each)
+    in_store(create_task_in_each_phase)
     content = bytearray(Path(STORE).read_bytes())
     # Whole pages in the middle; the first, which says whose file it is, stays.
     for page in range(4, 16):
         content[page * 4_096 : page * 4_096 + 200] = b"\xff" * 200
     Path(STORE).write_bytes(content)
-    findings = found(ends_with=1)
+    findings = found(exit_code=1)
     assert findings["integrity"]["verdict"] == "bad"
     assert "the file is damaged" in findings["integrity"]["said"]
     assert "restore a backup or try SQLite's '.recover'" in findings["integrity"]["do"]
 
 
-def test_leases_and_deadlines_that_nobody_looks_for_are_bad() -> None:
+def test_unswept_leases_and_deadlines_are_bad() -> None:
     clock = FakeClock(START)
 
-    async def work(scene: StoreHarness) -> None:
-        await scene.create_running()
-        await scene.create(deadline_at=START + timedelta(seconds=10))
+    async def work(harness: StoreHarness) -> None:
+        await harness.create_running()
+        await harness.create(deadline_at=START + timedelta(seconds=10))
 
     in_store(work, clock)
-    # The lease is over after 30 s, and for a minute more somebody may be about to look.
+    # The lease expires after 30 s, and for a minute more a sweep may still come.
     clock.advance(65)
     assert found(clock)["leases"]["verdict"] == "ok"
     clock.advance(30)
-    leases = found(clock, ends_with=1)["leases"]
+    leases = found(clock, exit_code=1)["leases"]
     assert leases["verdict"] == "bad"
-    assert leases["said"] == "2 tasks overdue for up to 85 s, and taken back by nobody: task-0002, task-0001"
-    assert leases["do"] == "start a server on this store: any takes back what dead ones held"
+    assert leases["said"] == "2 tasks overdue for up to 85 s, and not recovered by any server: task-0002, task-0001"
+    assert leases["do"] == "start a server on this store: every server recovers the tasks of dead ones"
 
 
-def test_a_task_for_a_tool_that_nobody_has_been_seen_to_have_is_found() -> None:
+def test_a_task_for_a_tool_without_workers_is_found() -> None:
     clock = FakeClock(START)
 
-    async def work(scene: StoreHarness) -> None:
-        await scene.create(tool=Tool("deploy", "2"))
-        await scene.create(tool=Tool("deploy", "2"))
-        scene.clock.advance(120)
+    async def work(harness: StoreHarness) -> None:
+        await harness.create(tool=Tool("deploy", "2"))
+        await harness.create(tool=Tool("deploy", "2"))
+        harness.clock.advance(120)
 
     in_store(work, clock)
     workers = found(clock)["workers"]
     assert workers["verdict"] == "warn"
     assert workers["said"] == (
-        "2 tasks waited up to 2 min for deploy (version 2) of 'reports', "
-        "and nobody was seen to run it in the last 10 min"
+        "2 tasks waited up to 2 min for deploy (version 2) of 'reports', and no worker ran it in the last 10 min"
     )
     assert workers["do"] == "start a server or worker named 'reports' that has that version of the tool"
 
 
-def test_what_waits_for_busy_workers_is_not_said_to_have_none() -> None:
+def test_a_task_that_waits_for_busy_workers_has_workers() -> None:
     clock = FakeClock(START)
 
-    async def work(scene: StoreHarness) -> None:
-        done = await scene.create_running()
-        await scene.create()
-        scene.clock.advance(120)
-        await scene.apply(done, Complete(1, encode(1)))
-        await scene.create(tool=Tool("deploy"))
-        scene.clock.advance(120)
-        await scene.create_running(tool=Tool("other"))
-        await scene.create(tool=Tool("other", "2"))
+    async def work(harness: StoreHarness) -> None:
+        done = await harness.create_running()
+        await harness.create()
+        harness.clock.advance(120)
+        await harness.apply(done, Complete(1, encode(1)))
+        await harness.create(tool=Tool("deploy"))
+        harness.clock.advance(120)
+        await harness.create_running(tool=Tool("other"))
+        await harness.create(tool=Tool("other", "2"))
 
     in_store(work, clock)
     clock.advance(20)
-    said = found(clock)["workers"]["said"]
-    assert "deploy (version 1)" in said
-    assert "build_report" not in said
+    printed = found(clock)["workers"]["said"]
+    assert "deploy (version 1)" in printed
+    assert "build_report" not in printed
     clock.advance(120)
-    both = [line for line in lines("doctor", clock=clock, ends_with=1) if line.startswith("warn workers")]
+    both = [line for line in lines("doctor", clock=clock, exit_code=1) if line.startswith("warn workers")]
     assert len(both) == 2
 
 
-def test_a_worker_whose_lease_ran_out_is_none() -> None:
+def test_a_worker_with_an_expired_lease_does_not_count() -> None:
     clock = FakeClock(START)
 
-    async def work(scene: StoreHarness) -> None:
-        await scene.create_running()
-        await scene.create()
+    async def work(harness: StoreHarness) -> None:
+        await harness.create_running()
+        await harness.create()
 
     in_store(work, clock)
     clock.advance(80)
     assert found(clock)["workers"]["verdict"] == "warn"
 
 
-def test_another_version_that_is_run_is_named() -> None:
+def test_a_different_version_that_runs_is_named() -> None:
     clock = FakeClock(START)
 
-    async def work(scene: StoreHarness) -> None:
-        await scene.create(tool=Tool("deploy", "2"))
-        scene.clock.advance(100)
-        await scene.create_running(tool=Tool("deploy", "1"))
+    async def work(harness: StoreHarness) -> None:
+        await harness.create(tool=Tool("deploy", "2"))
+        harness.clock.advance(100)
+        await harness.create_running(tool=Tool("deploy", "1"))
 
     in_store(work, clock)
-    assert found(clock)["workers"]["said"].endswith("in the last 10 min; version 1 of it is run")
+    assert found(clock)["workers"]["said"].endswith("in the last 10 min; workers run version 1")
 
 
-def test_a_parked_task_that_nobody_takes_up_again_is_found() -> None:
+def test_a_parked_task_that_no_worker_resumes_is_found() -> None:
     clock = FakeClock(START)
 
-    async def work(scene: StoreHarness) -> None:
-        task = await scene.create_running()
-        await scene.apply(task, Park(1, seen_signals=0, until=START + timedelta(seconds=60)))
+    async def work(harness: StoreHarness) -> None:
+        task = await harness.create_running()
+        await harness.apply(task, Park(1, seen_signals=0, until=START + timedelta(seconds=60)))
 
     in_store(work, clock)
     clock.advance(900)
@@ -211,13 +210,13 @@ def test_a_parked_task_that_nobody_takes_up_again_is_found() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "verdict"), [(200, "ok"), (400, "warn")])
-def test_the_task_that_has_waited_longest_is_named(seconds: float, verdict: str) -> None:
+def test_the_longest_waiting_task_is_named(seconds: float, verdict: str) -> None:
     clock = FakeClock(START)
 
-    async def work(scene: StoreHarness) -> None:
-        await scene.create()
-        scene.clock.advance(10)
-        await scene.create()
+    async def work(harness: StoreHarness) -> None:
+        await harness.create()
+        harness.clock.advance(10)
+        await harness.create()
 
     in_store(work, clock)
     clock.advance(seconds)
@@ -231,18 +230,18 @@ def test_tasks_from_the_future_are_found(seconds: float, verdict: str) -> None:
     clock = FakeClock(START)
     clock.advance(seconds)
 
-    async def work(scene: StoreHarness) -> None:
-        await scene.create()
+    async def work(harness: StoreHarness) -> None:
+        await harness.create()
 
     in_store(work, clock)
     findings = found(FakeClock(START))
     assert findings["clock"]["verdict"] == verdict
     if verdict == "warn":
-        assert findings["clock"]["said"].startswith("a task is from 5 min in the future")
+        assert findings["clock"]["said"].startswith("a task is dated 5 min in the future")
 
 
-def test_how_many_tasks_live_is_told() -> None:
+def test_the_number_of_live_tasks_is_reported() -> None:
     clock = FakeClock(START)
-    in_store(one_of_each, clock)
+    in_store(create_task_in_each_phase, clock)
     clock.jump_to(START)
     assert found(clock)["tasks"]["said"] == "1 queued, 1 running, 1 parked, 1 paused"

@@ -1,4 +1,4 @@
-"""`raincheck serve`: on each transport, with another store, without work, and stopped in good order."""
+"""Tests for `raincheck serve`: each transport, `--store`, `--no-work`, and a graceful stop."""
 
 import asyncio
 import json
@@ -64,7 +64,7 @@ HELLO = {
 
 @contextmanager
 def on_stdio(*words: str) -> Generator["subprocess.Popen[str]"]:
-    """A server that somebody talks to, and whose stdin stays open."""
+    """A running stdio server whose stdin stays open."""
     process = subprocess.Popen(
         [*PROGRAM, "serve", *words],
         stdin=subprocess.PIPE,
@@ -90,7 +90,7 @@ def say(process: "subprocess.Popen[str]", *messages: Message) -> Message:
     return json.loads(process.stdout.readline())
 
 
-def test_on_stdio_it_is_a_server_for_whoever_starts_it() -> None:
+def test_stdio_serves_the_parent_process() -> None:
     async def talk() -> object:
         server = StdioServerParameters(command=PROGRAM[0], args=[*PROGRAM[1:], "serve", "server.py"], cwd=Path.cwd())
         async with Client(server) as client:
@@ -99,7 +99,7 @@ def test_on_stdio_it_is_a_server_for_whoever_starts_it() -> None:
     assert asyncio.run(talk()) == {"result": 3.5}
 
 
-def test_whatever_a_module_and_its_tools_print_stdout_has_messages_alone() -> None:
+def test_stdout_contains_only_messages_whatever_the_module_prints() -> None:
     Path("noisy.py").write_text(NOISY)
     with on_stdio("noisy.py") as process:
         say(process, HELLO)
@@ -114,7 +114,7 @@ def test_whatever_a_module_and_its_tools_print_stdout_has_messages_alone() -> No
         assert "at the top" in err
 
 
-def test_it_ends_when_its_host_closes_stdin() -> None:
+def test_the_server_ends_when_its_host_closes_stdin() -> None:
     with on_stdio("server.py") as process:
         say(process, HELLO)
         process.communicate(timeout=PATIENCE)
@@ -122,7 +122,7 @@ def test_it_ends_when_its_host_closes_stdin() -> None:
 
 
 @SIGNALS
-def test_on_stdio_a_signal_stops_it_though_stdin_is_open(number: signal.Signals) -> None:
+def test_a_signal_stops_a_stdio_server_while_stdin_is_open(number: signal.Signals) -> None:
     with on_stdio("server.py") as process:
         say(process, HELLO)
         process.send_signal(number)
@@ -130,7 +130,7 @@ def test_on_stdio_a_signal_stops_it_though_stdin_is_open(number: signal.Signals)
 
 
 @SIGNALS
-def test_over_http_a_signal_stops_it_and_its_tasks_go_on_with_the_next(number: signal.Signals) -> None:
+def test_a_signal_stops_an_http_server_and_its_tasks_resume_with_the_next(number: signal.Signals) -> None:
     words = [
         *PROGRAM,
         "serve",
@@ -149,7 +149,7 @@ def test_over_http_a_signal_stops_it_and_its_tasks_go_on_with_the_next(number: s
     assert process.stdout is not None
     where = json.loads(process.stdout.readline())
     assert where["name"] == "workshop"
-    slip = json.loads(run("call", where["at"], "hold", "--detach", "--json").stdout)
+    task_ref = json.loads(run("call", where["at"], "hold", "--detach", "--json").stdout)
     process.send_signal(number)
     _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
@@ -157,18 +157,16 @@ def test_over_http_a_signal_stops_it_and_its_tasks_go_on_with_the_next(number: s
     logged = [json.loads(line) for line in err.splitlines() if line != ours]
     (made,) = (one for one in logged if one["logger"] == "raincheck.audit" and one["audit"]["event"] == "created")
     assert made["level"] == "INFO"
-    assert slip["task_id"].startswith(made["audit"]["task"].removesuffix("..."))
+    assert task_ref["task_id"].startswith(made["audit"]["task"].removesuffix("..."))
     assert "Traceback" not in err
     Path("go").touch()
     with serving("--http", "127.0.0.1:0", "--store", "mine.db") as url:
         move(where["at"], url)
-        assert run("wait", slip["task_id"]).stdout == "let go\n"
+        assert run("wait", task_ref["task_id"]).stdout == "let go\n"
 
 
 @pytest.mark.parametrize(("host", "shown"), [("0.0.0.0", "127.0.0.1"), ("[::]", "[::1]")])  # noqa: S104 - what it is about
-def test_what_listens_at_all_addresses_is_told_with_one_that_can_be_used_and_who_can_call_it(
-    host: str, shown: str
-) -> None:
+def test_a_wildcard_address_is_printed_as_a_usable_url_with_a_warning(host: str, shown: str) -> None:
     words = [*PROGRAM, "serve", "server.py", "--http", f"{host}:0", "--json"]
     process = subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(), stdin=subprocess.DEVNULL
@@ -186,11 +184,11 @@ def test_what_listens_at_all_addresses_is_told_with_one_that_can_be_used_and_who
     ("host", "is_open"),
     [("127.0.0.1", False), ("::1", False), ("localhost", False), ("::", True), ("example.com", True)],
 )
-def test_only_what_others_can_reach_is_warned_of(host: str, is_open: bool) -> None:
+def test_the_warning_is_only_for_servers_reachable_from_the_network(host: str, is_open: bool) -> None:
     assert is_reachable_from_network(host) is is_open
 
 
-def test_a_server_that_asks_who_calls_is_not_warned_of() -> None:
+def test_there_is_no_warning_for_a_server_with_authentication() -> None:
     auth = AuthSettings(issuer_url=AnyHttpUrl("https://a.example"), resource_server_url=None)
     assert has_authentication(MCPServer("closed", auth=auth, token_verifier=Verifier()))
     assert not has_authentication(MCPServer("open"))
@@ -203,12 +201,12 @@ class Verifier(TokenVerifier):
 
 def move(old: str, new: str) -> None:
     """As if the server had the same address as before."""
-    with sqlite3.connect(".local/state/raincheck/calls.book") as book:
-        book.execute("UPDATE slips SET server = ?, slip = replace(slip, ?, ?)", (new, old, new))
-    book.close()
+    with sqlite3.connect(".local/state/raincheck/calls.book") as calls_file:
+        calls_file.execute("UPDATE slips SET server = ?, slip = replace(slip, ?, ?)", (new, old, new))
+    calls_file.close()
 
 
-def test_a_second_signal_cuts_the_waiting_short() -> None:
+def test_a_second_signal_skips_the_grace_period() -> None:
     Path("patient.py").write_text(
         "from dataclasses import replace\n"
         + Path("server.py")
@@ -230,7 +228,7 @@ def test_a_second_signal_cuts_the_waiting_short() -> None:
     process.stdout.close()
 
 
-def test_the_store_that_is_named_is_used_in_place_of_the_file_s_own() -> None:
+def test_store_overrides_the_store_of_the_file() -> None:
     Path("named.db").unlink(missing_ok=True)
     with serving("--unix", "it.sock", "--store", "named.db"):
         assert run("call", "unix:it.sock", "build", "parts=1").returncode == 0
@@ -239,7 +237,7 @@ def test_the_store_that_is_named_is_used_in_place_of_the_file_s_own() -> None:
     assert not Path("it.sock").exists()
 
 
-def test_without_work_tasks_are_taken_and_wait() -> None:
+def test_no_work_accepts_tasks_without_running_them() -> None:
     with serving("--http", "0", "--no-work", "--store", "idle.db") as url:
         done = run("call", url, "build", "parts=1", "--timeout", "3")
         assert done.returncode == 4
@@ -252,16 +250,19 @@ def test_without_work_tasks_are_taken_and_wait() -> None:
     ("words", "why"),
     [
         (["workflows.yaml"], "there is no file workflows.yaml"),
-        (["server.py", "--stdio", "--http", "8000"], "one of --stdio, --http and --unix: start it twice to serve both"),
-        (["server.py", "--json"], "stdout is for messages alone: --json is for --http and --unix"),
-        (["server.py", "--http", "here"], "'here' is not where a server can listen: write HOST:PORT"),
+        (
+            ["server.py", "--stdio", "--http", "8000"],
+            "--stdio, --http and --unix exclude each other: start a process for each",
+        ),
+        (["server.py", "--json"], "stdout is reserved for messages: use --json with --http or --unix"),
+        (["server.py", "--http", "here"], "'here' is not an address to listen on: write HOST:PORT"),
         (["nope.py", "--http", "0"], "there is no file nope.py"),
         (["server.py:zzz"], "server.py has no 'zzz': write server.py:"),
         (["server.py", "--http", "0", "--store", "redis://x"], "redis"),
         (["server.py", "--unix", "nowhere/it.sock"], "nowhere"),
     ],
 )
-def test_what_can_not_be_served_ends_with_two_and_says_why(words: list[str], why: str) -> None:
+def test_an_unservable_target_exits_with_two_and_the_reason(words: list[str], why: str) -> None:
     done = run("serve", *words)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines()[-1].startswith("raincheck: ")
@@ -269,12 +270,12 @@ def test_what_can_not_be_served_ends_with_two_and_says_why(words: list[str], why
     assert "Traceback" not in done.stderr
 
 
-def test_a_port_that_is_taken_is_said_to_be() -> None:
+def test_a_port_in_use_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = run("serve", "server.py", "--http", f"127.0.0.1:{port}")
     assert done.returncode == 2
-    assert f"it can't listen at 127.0.0.1:{port} (Address already in use): choose another port" in done.stderr
+    assert f"can't listen on 127.0.0.1:{port} (Address already in use): choose another port" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -284,14 +285,14 @@ def test_a_port_that_is_taken_is_said_to_be() -> None:
         ("192.0.2.77:8000", "(Cannot assign requested address): use an address of this machine"),
     ],
 )
-def test_an_address_of_no_machine_or_of_another_is_said_to_be(endpoint: str, why: str) -> None:
+def test_an_address_that_is_not_local_is_reported(endpoint: str, why: str) -> None:
     done = run("serve", "server.py", "--http", endpoint)
     assert done.returncode == 2
-    assert f"it can't listen at {endpoint} {why}" in done.stderr
+    assert f"can't listen on {endpoint} {why}" in done.stderr
 
 
 @pytest.mark.parametrize("transport", [[], ["--http", "0"], ["--unix", "it.sock"]])
-def test_a_store_that_can_not_be_opened_is_told_and_nothing_hangs(transport: list[str]) -> None:
+def test_a_store_that_can_not_be_opened_is_reported_without_hanging(transport: list[str]) -> None:
     Path("folder.db").mkdir(exist_ok=True)
     with on_stdio("server.py", "--store", "folder.db", *transport) as process:
         assert process.wait(PATIENCE) == 2
@@ -310,7 +311,7 @@ def test_a_store_that_can_not_be_opened_is_told_and_nothing_hangs(transport: lis
         ("[::1]:80", ("::1", 80)),
     ],
 )
-def test_where_to_listen_is_a_host_and_a_port(text: str, endpoint: tuple[str, int]) -> None:
+def test_an_endpoint_is_a_host_and_a_port(text: str, endpoint: tuple[str, int]) -> None:
     assert parse_endpoint(text) == endpoint
 
 

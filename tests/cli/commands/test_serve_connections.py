@@ -1,4 +1,4 @@
-"""`raincheck serve --http` with more idle connections than file descriptors."""
+"""Tests for `raincheck serve --http` with more idle connections than file descriptors."""
 
 import http.client
 import json
@@ -37,7 +37,7 @@ def answers(address: tuple[str, int]) -> bool:
         connection.close()
 
 
-def test_idle_connections_leave_it_serving_and_a_signal_stops_it() -> None:
+def test_the_server_keeps_serving_with_idle_connections_and_stops_on_a_signal() -> None:
     words = [*PROGRAM, "serve", "server.py", "--http", "127.0.0.1:0", "--json", "--store", "crowd.db"]
     with subprocess.Popen(
         ["sh", "-c", f'ulimit -n {LIMIT}; exec "$@"', "sh", *words],  # noqa: S607

@@ -1,4 +1,4 @@
-"""A server of FastMCP is served and called from the command line like any other."""
+"""Tests for serving and calling a FastMCP server from the command line."""
 
 import json
 import subprocess
@@ -42,12 +42,12 @@ def call(where: str) -> str:
 
 
 @pytest.mark.timeout(90)
-def test_on_stdio_and_by_the_name_of_the_server() -> None:
+def test_a_fastmcp_server_is_served_on_stdio() -> None:
     assert call(f"{PROGRAM} serve server.py:mcp") == "hello you"
 
 
 @pytest.mark.timeout(90)
-def test_over_http() -> None:
+def test_a_fastmcp_server_is_served_over_http() -> None:
     command = (PROGRAM, "serve", "server.py", "--http", "127.0.0.1:0", "--json")
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as serving:
         assert serving.stdout is not None
@@ -58,7 +58,7 @@ def test_over_http() -> None:
 
 
 @pytest.mark.timeout(90)
-def test_an_error_of_a_plain_tool_reaches_its_caller() -> None:
+def test_an_error_of_a_tool_without_tasks_reaches_its_caller() -> None:
     """FastMCP logs it, by our handler."""
     done = subprocess.run(
         [PROGRAM, "call", f"{PROGRAM} serve server.py", "refuse"], capture_output=True, text=True, check=False

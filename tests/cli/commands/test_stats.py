@@ -1,4 +1,4 @@
-"""`raincheck stats`: how long tasks take, how many there are, how many go wrong."""
+"""Tests for `raincheck stats`: durations, counts and failure rates."""
 
 import io
 
@@ -13,15 +13,15 @@ from raincheck.core.records import Tool
 from raincheck.operations.select import Filters
 from raincheck.operations.statistics import HOURS, Stats, collect_stats
 from raincheck.testing import FakeClock, StoreHarness
-from tests.support.cli.operator import START, STORE, in_store, lines, one_of_each, told
+from tests.support.cli.operator import START, STORE, create_task_in_each_phase, in_store, lines, run_json
 
 pytestmark = pytest.mark.usefixtures("folder")
 
 
-async def with_durations(scene: StoreHarness) -> None:
-    await one_of_each(scene)
+async def with_durations(harness: StoreHarness) -> None:
+    await create_task_in_each_phase(harness)
     sketch = DurationHistogram().with_durations([1.0] * 50 + [10.0] * 45 + [100.0] * 5)
-    await scene.store.merge_durations(
+    await harness.store.merge_durations(
         "reports", {"build_report": sketch, "gone": DurationHistogram().with_duration(0.5)}
     )
 
@@ -29,7 +29,7 @@ async def with_durations(scene: StoreHarness) -> None:
 def test_json_has_durations_counts_and_rates_with_stable_names() -> None:
     clock = FakeClock(START)
     in_store(with_durations, clock)
-    found = told("stats", clock=clock)
+    found = run_json("stats", clock=clock)
     assert list(found) == ["at", "created_per_hour", "ended_per_hour", "failed_per_hour", "tools"]
     assert found["at"] == "2026-01-01T00:07:00.000000Z"
     assert found["created_per_hour"] == [0] * 23 + [8]
@@ -54,7 +54,7 @@ def test_json_has_durations_counts_and_rates_with_stable_names() -> None:
     assert (gone["tool"], gone["tasks"], gone["measured"], gone["failure_share"]) == ("gone", 0, 1, None)
 
 
-def test_the_table_has_a_row_for_each_tool_and_plots_in_plain_characters_where_there_is_no_terminal() -> None:
+def test_the_table_has_a_row_for_each_tool_with_ascii_plots_without_a_terminal() -> None:
     clock = FakeClock(START)
     in_store(with_durations, clock)
     printed = lines("stats", clock=clock)
@@ -73,8 +73,8 @@ def test_the_table_has_a_row_for_each_tool_and_plots_in_plain_characters_where_t
 def test_on_a_terminal_plots_are_blocks() -> None:
     in_store(with_durations)
 
-    async def work(scene: StoreHarness) -> Stats:
-        return await collect_stats(scene.store, Filters(), now=START)
+    async def work(harness: StoreHarness) -> Stats:
+        return await collect_stats(harness.store, Filters(), now=START)
 
     found = in_store(work)
     for width in (80, 120):
@@ -88,59 +88,61 @@ def test_on_a_terminal_plots_are_blocks() -> None:
         assert ("live" in printed) == (width == 120)
 
 
-def test_hours_are_counted_back_from_now_and_what_is_older_is_left_out() -> None:
+def test_hours_are_counted_back_from_now_and_older_tasks_are_ignored() -> None:
     clock = FakeClock(START)
 
-    async def work(scene: StoreHarness) -> None:
+    async def work(harness: StoreHarness) -> None:
         for hours in (0, 1, 1.5, 23, 24):
-            scene.clock.jump_to(START)
-            scene.clock.advance(-3_600 * hours)
-            await scene.create()
-        scene.clock.jump_to(START)
-        scene.clock.advance(600)
-        await scene.create()
+            harness.clock.jump_to(START)
+            harness.clock.advance(-3_600 * hours)
+            await harness.create()
+        harness.clock.jump_to(START)
+        harness.clock.advance(600)
+        await harness.create()
 
     in_store(work, clock)
-    created = told("stats", clock=FakeClock(START))["created_per_hour"]
+    created = run_json("stats", clock=FakeClock(START))["created_per_hour"]
     # What is from the future counts as of now.
     assert created == [1] + [0] * 21 + [2, 2]
     assert len(created) == HOURS
 
 
-def test_servers_and_tools_are_kept_apart_and_narrow() -> None:
-    async def work(scene: StoreHarness) -> None:
+def test_stats_are_per_server_and_tool_and_accept_filters() -> None:
+    async def work(harness: StoreHarness) -> None:
         for namespace in ("one", "two"):
-            await scene.create(namespace=namespace)
-            await scene.create(namespace=namespace, tool=Tool("deploy"))
-            await scene.store.merge_durations(
+            await harness.create(namespace=namespace)
+            await harness.create(namespace=namespace, tool=Tool("deploy"))
+            await harness.store.merge_durations(
                 namespace,
                 {"deploy": DurationHistogram().with_duration(1), "build_report": DurationHistogram().with_duration(2)},
             )
 
     in_store(work)
     assert lines("stats")[0].startswith("namespace tool measured")
-    assert len(told("stats")["tools"]) == 4
-    assert {one["namespace"] for one in told("stats", "--namespace", "two")["tools"]} == {"two"}
-    assert [one["tool"] for one in told("stats", "--namespace", "two", "--tool", "deploy")["tools"]] == ["deploy"]
+    assert len(run_json("stats")["tools"]) == 4
+    assert {one["namespace"] for one in run_json("stats", "--namespace", "two")["tools"]} == {"two"}
+    assert [one["tool"] for one in run_json("stats", "--namespace", "two", "--tool", "deploy")["tools"]] == ["deploy"]
 
 
-def test_a_server_none_of_whose_tasks_is_kept_is_found_by_its_name() -> None:
-    async def work(scene: StoreHarness) -> None:
-        await scene.store.merge_durations("quiet", {"nightly": DurationHistogram().with_duration(60)})
+def test_a_server_without_stored_tasks_is_found_by_its_name() -> None:
+    async def work(harness: StoreHarness) -> None:
+        await harness.store.merge_durations("quiet", {"nightly": DurationHistogram().with_duration(60)})
 
     in_store(work)
-    assert told("stats")["tools"] == []
-    assert lines("stats") == ["no tasks, and nothing measured: --namespace NAME looks for what a server measured once"]
-    (nightly,) = told("stats", "--namespace", "quiet")["tools"]
+    assert run_json("stats")["tools"] == []
+    assert lines("stats") == [
+        "no tasks and no measured durations: --namespace NAME shows the durations of a server without tasks"
+    ]
+    (nightly,) = run_json("stats", "--namespace", "quiet")["tools"]
     assert (nightly["tool"], nightly["measured"], nightly["tasks"]) == ("nightly", 1, 0)
 
 
-def test_nobody_is_said_to_fail_who_was_only_cancelled() -> None:
-    async def work(scene: StoreHarness) -> None:
-        await scene.apply(await scene.create(), Cancel("alice"))
-        await scene.apply(await scene.create_running(tool=Tool("fine")), Complete(1, encode(1)))
+def test_cancelled_tasks_do_not_count_as_failed() -> None:
+    async def work(harness: StoreHarness) -> None:
+        await harness.apply(await harness.create(), Cancel("alice"))
+        await harness.apply(await harness.create_running(tool=Tool("fine")), Complete(1, encode(1)))
 
     in_store(work)
-    shares = {one["tool"]: one["failure_share"] for one in told("stats")["tools"]}
+    shares = {one["tool"]: one["failure_share"] for one in run_json("stats")["tools"]}
     assert shares == {"build_report": None, "fine": 0.0}
     assert STORE not in lines("stats")[0]

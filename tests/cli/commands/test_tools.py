@@ -1,4 +1,4 @@
-"""`raincheck tools`: what it prints of real servers and real stores, and what it ends with."""
+"""Tests for `raincheck tools` on real servers and stores: its output and exit codes."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ import pytest
 from raincheck.cli.loader import load_tasks
 from raincheck.stores.sqlite.migrate import APPLICATION_ID
 from raincheck.wire.fallback_text import format_duration
-from tests.support.cli.report_server import SERVER, run, teach, told, write
+from tests.support.cli.report_server import SERVER, record_durations, run, run_json, write
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -31,10 +31,10 @@ def call(target: str, *seconds: float) -> None:
     asyncio.run(calls())
 
 
-def test_what_calls_really_took_is_measured_and_decides() -> None:
+def test_measured_durations_decide_the_outcome() -> None:
     write()
     call("reports.py", *[2.0] * 9, *[8.0] * 2)
-    crunch = told("reports.py")["crunch"]
+    crunch = run_json("reports.py")["crunch"]
     assert crunch["measured"] == 11
     assert crunch["p50_seconds"] == pytest.approx(2, rel=0.2)
     assert crunch["p90_seconds"] == pytest.approx(8, rel=0.2)
@@ -44,7 +44,7 @@ def test_what_calls_really_took_is_measured_and_decides() -> None:
 
 def test_json_is_a_list_with_stable_names_and_times_in_seconds() -> None:
     write()
-    teach(crunch=[600.0] * 10)
+    record_durations(crunch=[600.0] * 10)
     done = run("reports.py", "--json")
     assert done.stderr == ""
     assert json.loads(done.stdout) == [
@@ -62,7 +62,7 @@ def test_json_is_a_list_with_stable_names_and_times_in_seconds() -> None:
             "without_tasks": {
                 "gets": "told",
                 "waits_seconds": 5.0,
-                "why": "of the latest 10 calls, 0% end within 45 s: it is no use to wait",
+                "why": "of the latest 10 calls, 0% end within 45 s: waiting longer is of no use",
             },
         },
         {
@@ -71,11 +71,11 @@ def test_json_is_a_list_with_stable_names_and_times_in_seconds() -> None:
             "measured": 0,
             "p50_seconds": None,
             "p90_seconds": None,
-            "with_tasks": {"gets": "task", "waits_seconds": 0.0, "why": "it is to run as a task"},
+            "with_tasks": {"gets": "task", "waits_seconds": 0.0, "why": 'it always runs as a task (mode="required")'},
             "without_tasks": {
                 "gets": "refused",
                 "waits_seconds": 0.0,
-                "why": 'it is for callers that take tasks (mode="required")',
+                "why": 'only callers that accept tasks can call it (mode="required")',
             },
         },
         {
@@ -87,64 +87,64 @@ def test_json_is_a_list_with_stable_names_and_times_in_seconds() -> None:
             "with_tasks": {
                 "gets": "result",
                 "waits_seconds": None,
-                "why": 'nobody gets a task of it (mode="forbidden")',
+                "why": 'its calls never become tasks (mode="forbidden")',
             },
             "without_tasks": {
                 "gets": "result",
                 "waits_seconds": None,
-                "why": 'nobody gets a task of it (mode="forbidden")',
+                "why": 'its calls never become tasks (mode="forbidden")',
             },
         },
     ]
 
 
-def test_the_table_has_each_tool_what_its_callers_get_and_why() -> None:
+def test_the_table_has_each_tools_outcome_and_reason() -> None:
     write()
-    teach(crunch=[0.02] * 5 + [1.5] * 5, look_up=[600.0])
+    record_durations(crunch=[0.02] * 5 + [1.5] * 5, look_up=[600.0])
     done = run("reports.py:mcp")
     assert done.exit_code == 0
     lines = [re.split(r"\s{2,}", line.rstrip()) for line in done.stdout.splitlines()]
-    wait = told("reports.py")["crunch"]["with_tasks"]
+    wait = run_json("reports.py")["crunch"]["with_tasks"]
     assert lines[:4] == [
         ["tool", "measured", "callers with tasks", "callers without tasks"],
         ["crunch", "10 calls", f"waits up to {format_duration(wait['waits_seconds'])}, then gets a task", lines[1][3]],
-        ["auto", "half in 23 ms", wait["why"], "such callers wait as long as fallback_wait says"],
+        ["auto", "half in 23 ms", wait["why"], "such callers wait for fallback_wait seconds"],
         ["", "9 of 10 in 1.7 s"],
     ]
-    assert lines[1][3] == "waits up to 45 s, then is told how to go on"
+    assert lines[1][3] == "waits up to 45 s, then gets a text about the task"
     assert ["publish", "no calls", "gets a task at once", "is refused"] in lines
     assert ["look_up", "1 call", "waits for the result", "waits for the result"] in lines
     assert done.stdout.splitlines()[-1] == f"measured for 'reports' in {Path.cwd() / 'tasks.db'}"
 
 
-def test_another_store_is_looked_into_if_it_is_named() -> None:
+def test_store_selects_the_store_to_read() -> None:
     write()
-    teach("other.db", crunch=[600.0] * 10)
-    assert told("reports.py", "--store", "other.db")["crunch"]["measured"] == 10
-    assert told("reports.py", "--store", f"sqlite:///{Path.cwd()}/other.db")["crunch"]["measured"] == 10
-    assert told("reports.py")["crunch"]["measured"] == 0
+    record_durations("other.db", crunch=[600.0] * 10)
+    assert run_json("reports.py", "--store", "other.db")["crunch"]["measured"] == 10
+    assert run_json("reports.py", "--store", f"sqlite:///{Path.cwd()}/other.db")["crunch"]["measured"] == 10
+    assert run_json("reports.py")["crunch"]["measured"] == 0
 
 
 @pytest.mark.parametrize("variable", ["other.db", ""])
-def test_without_a_name_the_store_is_where_the_server_keeps_it(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_store_the_servers_own_store_is_read(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAINCHECK_STORE", variable)
     write(SERVER.replace('"tasks.db", ', ""))
-    teach(None, crunch=[600.0] * 10)
-    assert told("reports.py")["crunch"]["measured"] == 10
+    record_durations(None, crunch=[600.0] * 10)
+    assert run_json("reports.py")["crunch"]["measured"] == 10
     assert Path("other.db").exists() == bool(variable)
 
 
-def test_the_store_is_let_go_of() -> None:
+def test_the_store_is_closed() -> None:
     write()
-    teach(crunch=[600.0] * 10)
+    record_durations(crunch=[600.0] * 10)
     before = threading.active_count()
-    told("reports.py")
+    run_json("reports.py")
     assert threading.active_count() == before
 
 
-def test_what_a_server_of_another_name_measured_is_not_ours() -> None:
+def test_measurements_of_another_server_are_ignored() -> None:
     write()
-    teach(namespace="others", crunch=[600.0] * 10)
+    record_durations(namespace="others", crunch=[600.0] * 10)
     done = run("reports.py")
     assert done.stdout.splitlines()[-1] == f"nothing is measured yet for 'reports' in {Path.cwd() / 'tasks.db'}"
     assert "600" not in done.stdout
@@ -155,10 +155,10 @@ def test_what_a_server_of_another_name_measured_is_not_ours() -> None:
     [
         ("tasks.db", "nothing is measured yet: there is no file {folder}/tasks.db"),
         ("nowhere/tasks.db", "nothing is measured yet: there is no file {folder}/nowhere/tasks.db"),
-        ("memory:", "nothing is measured: what is kept in memory ends with the process that kept it"),
+        ("memory:", "nothing is measured: a store in memory ends with its process"),
     ],
 )
-def test_a_store_of_the_server_that_has_nothing_yet_is_said_to_and_not_made(store: str, why: str) -> None:
+def test_a_missing_store_of_the_server_is_reported_and_not_created(store: str, why: str) -> None:
     write(SERVER.replace("tasks.db", store))
     why = why.format(folder=Path.cwd())
     done = run("reports.py")
@@ -173,40 +173,42 @@ def test_a_store_of_the_server_that_has_nothing_yet_is_said_to_and_not_made(stor
 
 @pytest.mark.parametrize("more", [[], ["--json"]])
 @pytest.mark.parametrize("store", ["taks.db", "nowhere/tasks.db"])
-def test_a_store_that_is_named_and_is_not_there_ends_with_two_and_is_not_made(store: str, more: list[str]) -> None:
-    """It can only be a slip: nobody looks into what they know is not there."""
+def test_a_missing_store_exits_with_two_and_is_not_created(store: str, more: list[str]) -> None:
+    """Naming a missing file can only be a mistake."""
     write()
-    teach(crunch=[600.0] * 10)
+    record_durations(crunch=[600.0] * 10)
     done = run("reports.py", "--store", store, *more)
     assert (done.exit_code, bool(done.stdout)) == (2, "--json" in more)
-    why = f"raincheck: there is no file {Path.cwd() / store}: name a store that a server has made\n"
+    why = f"raincheck: there is no file {Path.cwd() / store}: name the store of a server\n"
     assert done.stderr == why
     assert not Path(store).exists()
 
 
-def test_memory_that_is_named_holds_nothing() -> None:
+def test_a_store_in_memory_has_no_measurements() -> None:
     write()
     done = run("reports.py", "--store", "memory:")
     assert done.exit_code == 0
-    assert done.stdout.splitlines()[-1].startswith("nothing is measured: what is kept in memory ends")
+    assert done.stdout.splitlines()[-1].startswith("nothing is measured: a store in memory ends")
 
 
 TAKEN = "\n\n@mcp.tool()\nasync def task_wait() -> None: ...\n"
 
 
 @pytest.mark.parametrize("more", [[], ["--json"]])
-def test_a_tool_of_a_name_that_callers_without_tasks_need_is_told_of(more: list[str]) -> None:
+def test_a_tool_with_the_name_of_a_fallback_tool_is_reported(more: list[str]) -> None:
     write(SERVER + TAKEN)
-    teach(crunch=[600.0] * 10)
+    record_durations(crunch=[600.0] * 10)
     done = run("reports.py", *more)
     assert done.exit_code == 0
-    assert done.stderr.startswith("raincheck: the server does not start like that: the server has a tool 'task_wait', ")
+    assert done.stderr.startswith(
+        "raincheck: the server would not start: the server's tool 'task_wait' has the name of a fallback tool"
+    )
     assert "crunch" in done.stdout
     assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize("setting", ["fallback_wait=None", "fallback_tools=FallbackTools.prefixed('reports_')"])
-def test_a_tool_of_such_a_name_is_fine_where_nobody_needs_the_name(setting: str) -> None:
+def test_the_name_of_a_fallback_tool_is_allowed_without_fallback_tools(setting: str) -> None:
     server = SERVER.replace("import Tasks", "import FallbackTools, Tasks").replace(
         "clock=clock)", f"clock=clock, {setting})"
     )
@@ -215,18 +217,18 @@ def test_a_tool_of_such_a_name_is_fine_where_nobody_needs_the_name(setting: str)
     assert (done.exit_code, done.stderr) == (0, "")
 
 
-def test_the_folder_of_the_default_store_is_not_made_either() -> None:
+def test_the_folder_of_the_default_store_is_not_created() -> None:
     write(SERVER.replace('"tasks.db", ', ""))
     assert "there is no file" in run("reports.py").stdout
     assert not Path(".local").exists()
 
 
-def test_a_server_without_such_tools_is_told_how_to_get_some() -> None:
+def test_a_server_without_task_tools_gets_advice() -> None:
     write(SERVER.partition("@tasks.tool")[0])
     done = run("reports.py")
     assert done.exit_code == 0
-    assert done.stdout.splitlines()[0].startswith("no tool's calls become tasks: decorate one with @tasks.tool")
-    assert told("reports.py") == {}
+    assert done.stdout.splitlines()[0].startswith("no calls become tasks: decorate a tool with @tasks.tool")
+    assert run_json("reports.py") == {}
 
 
 def foreign(path: Path) -> None:
@@ -247,7 +249,7 @@ def newer(path: Path) -> None:
 
 
 def older(path: Path) -> None:
-    teach(str(path), crunch=[1.0])
+    record_durations(str(path), crunch=[1.0])
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA user_version = 3")
     connection.close()
@@ -263,7 +265,7 @@ def older(path: Path) -> None:
         (text, "the file is not a SQLite database: name another store"),
     ],
 )
-def test_a_store_that_can_not_be_used_ends_with_two_and_is_left_alone(make: Callable[[Path], object], why: str) -> None:
+def test_an_unusable_store_exits_with_two_and_is_left_unchanged(make: Callable[[Path], object], why: str) -> None:
     write()
     path = Path("odd.db")
     make(path)
@@ -288,16 +290,16 @@ def test_a_store_that_can_not_be_used_ends_with_two_and_is_left_alone(make: Call
             "raincheck: failing.py can't be loaded: ModuleNotFoundError: No module",
         ),
         (["reports.py:nope"], "raincheck: reports.py has no 'nope': write reports.py:tasks"),
-        (["reports.py:clock"], "raincheck: 'clock' in reports.py is of type FakeClock, and not a Tasks"),
+        (["reports.py:clock"], "raincheck: 'clock' in reports.py is of type FakeClock, not a Tasks"),
         (
             ["reports.py", "--store", "mysql://user:sesame@host/db"],
-            "raincheck: the store is of an unknown kind 'mysql'",
+            "raincheck: the store has an unknown kind 'mysql'",
         ),
         (["reports.py", "--store", ""], "raincheck: the store's name is empty"),
-        (["reports.py", "--store", "x" * 300], f"raincheck: {'x' * 300} can't be looked at (File name too long): name"),
+        (["reports.py", "--store", "x" * 300], f"raincheck: {'x' * 300} can't be accessed (File name too long): name"),
     ],
 )
-def test_what_can_not_be_used_ends_with_two_and_one_sentence(words: list[str], why: str) -> None:
+def test_an_unusable_target_exits_with_two_and_one_sentence(words: list[str], why: str) -> None:
     write()
     write("one = 1\ndef two(:\n", "broken.py")
     write("import nope\n", "failing.py")
@@ -308,11 +310,11 @@ def test_what_can_not_be_used_ends_with_two_and_one_sentence(words: list[str], w
     assert "sesame" not in done.stderr
 
 
-def test_the_help_has_examples_and_says_what_it_ends_with() -> None:
+def test_the_help_has_examples_and_exit_codes() -> None:
     done = run("--help")
     assert done.exit_code == 0
     text = " ".join(done.stdout.split())
     assert "raincheck tools server.py:mcp" in text
-    assert "It ends with 0, or with 2" in text
+    assert "Exit codes: 0 success; 2" in text
     for word in ("TARGET", "--store", "--json"):
         assert word in text

@@ -1,4 +1,4 @@
-"""How `raincheck tools` prints: as a program of its own, on a terminal and into a pipe."""
+"""Tests for the output of `raincheck tools` as a process, on a terminal and into a pipe."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.support.cli.report_server import SERVER, teach, write
+from tests.support.cli.report_server import SERVER, record_durations, write
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -25,7 +25,7 @@ logging.warning("logged")
 """
 
 
-def test_what_the_module_says_does_not_spoil_the_json() -> None:
+def test_output_of_the_module_does_not_corrupt_the_json() -> None:
     write(NOISY)
     command = [sys.executable, "-c", MAIN, "tools", "reports.py", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
@@ -46,21 +46,21 @@ def test_there_are_no_colours_where_there_is_no_terminal() -> None:
 
 
 @pytest.mark.parametrize("columns", [80, 160])
-def test_a_terminal_gets_colours_and_no_line_that_is_too_long(columns: int) -> None:
+def test_a_terminal_gets_colours_and_lines_that_fit(columns: int) -> None:
     write(SERVER.replace("def look_up", "def look_up_whatever_there_is_to_be_looked_up_under_a_very_long_name"))
-    teach(crunch=[600.0] * 100)
+    record_durations(crunch=[600.0] * 100)
     main_end, other_end = pty.openpty()
     env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(columns), "NO_COLOR": "", "CI": ""}
     command = [sys.executable, "-c", MAIN, "tools", "reports.py", "--store", "tasks.db"]
     with subprocess.Popen(command, stdout=other_end, stderr=other_end, env=env) as process:
         os.close(other_end)
-        said = b""
+        printed = b""
         while piece := read_terminal(main_end):
-            said += piece
+            printed += piece
     os.close(main_end)
     assert process.returncode == 0
-    assert b"\x1b[36mgets a task" in said
-    shown = re.sub(r"\x1b\[[\d;]*m", "", said.decode()).splitlines()
+    assert b"\x1b[36mgets a task" in printed
+    shown = re.sub(r"\x1b\[[\d;]*m", "", printed.decode()).splitlines()
     # All but the last, which has a path that can't be broken.
     assert max(len(line) for line in shown[:-1]) <= columns
     assert "crunch" in shown[1] + shown[2]

@@ -1,4 +1,4 @@
-"""What docs/howto/see-what-tools-do.md shows is what the command prints of the server on that page."""
+"""Tests that the output on docs/howto/see-what-tools-do.md is what the command prints."""
 
 import asyncio
 import io
@@ -11,7 +11,7 @@ from rich.console import Console
 from raincheck.cli.commands.tools import print_explanation
 from raincheck.cli.loader import load_tasks
 from tests.support import ROOT
-from tests.support.cli.report_server import teach, write
+from tests.support.cli.report_server import record_durations, write
 
 PAGE = (ROOT / "docs/howto/see-what-tools-do.md").read_text(encoding="utf-8")
 COLUMNS = 100
@@ -21,7 +21,7 @@ COLUMNS = 100
 def test_the_output_on_the_page_is_what_is_printed() -> None:
     server, output = (re.findall(rf"```{kind}\n(.*?)```", PAGE, re.DOTALL)[0] for kind in ("python", "text"))
     write(server, "server.py")
-    teach(look_up=[0.05] * 180 + [0.4] * 30 + [2.0] * 4, build_report=[70.0] * 30 + [400.0] * 11)
+    record_durations(look_up=[0.05] * 180 + [0.4] * 30 + [2.0] * 4, build_report=[70.0] * 30 + [400.0] * 11)
     terminal = Console(file=io.StringIO(), width=COLUMNS, force_terminal=True, color_system=None)
     explanation = asyncio.run(load_tasks("server.py").explain())
     with terminal.capture() as captured:

@@ -1,4 +1,4 @@
-"""The store that an operator's command is about: what can't be used is told, and nothing is made or changed."""
+"""Tests for operator commands on unusable stores: the error is reported, and nothing is created or changed."""
 
 import shutil
 import sqlite3
@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from raincheck.cli.app import TasksGroup, program
 from raincheck.stores.sqlite.migrate import APPLICATION_ID
 from raincheck.testing import FakeClock
-from tests.support.cli.operator import START, STORE, in_store, one_of_each, run
+from tests.support.cli.operator import START, STORE, create_task_in_each_phase, in_store, run
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -34,11 +34,11 @@ WRITING = [
 ALL = READING + WRITING
 
 
-def said(words: list[str]) -> str:
+def printed(words: list[str]) -> str:
     return " ".join(words)
 
 
-def test_every_command_on_tasks_is_tried_here() -> None:
+def test_every_tasks_command_is_covered_here() -> None:
     assert TasksGroup.lazy.keys() == {words[1] for words in ALL if words[0] == "tasks"}
 
 
@@ -59,7 +59,7 @@ def newer(path: Path) -> None:
     connection.close()
 
 
-@pytest.mark.parametrize("words", ALL, ids=said)
+@pytest.mark.parametrize("words", ALL, ids=printed)
 @pytest.mark.parametrize(
     ("make", "why"),
     [
@@ -69,7 +69,7 @@ def newer(path: Path) -> None:
         (text, "the file is not a SQLite database: name another store"),
     ],
 )
-def test_a_store_that_can_not_be_used_ends_with_two_and_is_left_alone(
+def test_an_unusable_store_exits_with_two_and_is_left_unchanged(
     words: list[str], make: Callable[[Path], object], why: str
 ) -> None:
     path = Path("odd.db")
@@ -85,20 +85,20 @@ def test_a_store_that_can_not_be_used_ends_with_two_and_is_left_alone(
     assert [one.name for one in Path.cwd().iterdir()] == ["odd.db"]
 
 
-@pytest.mark.parametrize("words", ALL, ids=said)
+@pytest.mark.parametrize("words", ALL, ids=printed)
 @pytest.mark.parametrize(
     ("store", "why"),
     [
-        ("nope.db", "there is no file {folder}/nope.db: name the store that your server uses, by --store or"),
+        ("nope.db", "there is no file {folder}/nope.db: name the store that your server uses, with --store or"),
         ("nowhere/tasks.db", "there is no file {folder}/nowhere/tasks.db"),
         ("sqlite:///nope.db", "there is no file {folder}/nope.db"),
-        ("memory:", "what is kept in memory: can be seen by the process alone that keeps it: name a store in a file"),
-        ("mysql://user:sesame@host/db", "the store is of an unknown kind 'mysql'"),
+        ("memory:", "a store in memory is visible only to the process that created it: name a store in a file"),
+        ("mysql://user:sesame@host/db", "the store has an unknown kind 'mysql'"),
         ("", "the store's name is empty"),
-        ("x" * 300, "can't be looked at (File name too long): name another store"),
+        ("x" * 300, "can't be accessed (File name too long): name another store"),
     ],
 )
-def test_a_store_that_is_not_there_ends_with_two_and_is_not_made(words: list[str], store: str, why: str) -> None:
+def test_a_missing_store_exits_with_two_and_is_not_created(words: list[str], store: str, why: str) -> None:
     done = run(*words, "--store", store)
     assert (done.exit_code, done.stdout) == (2, "")
     assert why.format(folder=Path.cwd()) in done.stderr
@@ -106,9 +106,9 @@ def test_a_store_that_is_not_there_ends_with_two_and_is_not_made(words: list[str
     assert list(Path.cwd().iterdir()) == []
 
 
-@pytest.mark.parametrize("words", [words for words in ALL if words != ["doctor"]], ids=said)
-def test_a_store_of_an_older_version_is_left_to_a_server(words: list[str]) -> None:
-    in_store(one_of_each)
+@pytest.mark.parametrize("words", [words for words in ALL if words != ["doctor"]], ids=printed)
+def test_a_store_of_an_older_version_is_not_migrated(words: list[str]) -> None:
+    in_store(create_task_in_each_phase)
     connection = sqlite3.connect(STORE)
     connection.execute("PRAGMA user_version = 3")
     connection.close()
@@ -120,13 +120,13 @@ def test_a_store_of_an_older_version_is_left_to_a_server(words: list[str]) -> No
 
 
 @pytest.mark.parametrize("variable", ["other.db", ""])
-def test_without_a_name_the_store_is_the_default_one(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_store_the_default_store_is_used(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAINCHECK_STORE", variable)
     missing = CliRunner().invoke(program, ["tasks", "ls"])
     assert missing.exit_code == 2
     # Not even its folder is made.
     assert list(Path.cwd().iterdir()) == []
-    in_store(one_of_each, store=None)  # type: ignore[arg-type] # the default
+    in_store(create_task_in_each_phase, store=None)  # type: ignore[arg-type] # the default
     found = CliRunner().invoke(program, ["tasks", "ls"], obj=FakeClock(START))
     assert found.exit_code == 0
     assert "task-0001" in found.stdout
@@ -139,9 +139,9 @@ def dumped() -> Iterator[str]:
     connection.close()
 
 
-@pytest.mark.parametrize("words", READING, ids=said)
-def test_what_only_reads_changes_nothing(words: list[str]) -> None:
-    in_store(one_of_each)
+@pytest.mark.parametrize("words", READING, ids=printed)
+def test_reading_commands_change_nothing(words: list[str]) -> None:
+    in_store(create_task_in_each_phase)
     shutil.copy(STORE, "before.db")
     before, dump = Path(STORE).read_bytes(), list(dumped())
     for json in ([], ["--json"]):
@@ -150,14 +150,14 @@ def test_what_only_reads_changes_nothing(words: list[str]) -> None:
     assert list(dumped()) == dump
 
 
-@pytest.mark.parametrize("words", ALL, ids=said)
-def test_the_help_has_an_example_and_says_what_it_ends_with(words: list[str]) -> None:
+@pytest.mark.parametrize("words", ALL, ids=printed)
+def test_the_help_has_an_example_and_exit_codes(words: list[str]) -> None:
     name = words[:2] if words[0] == "tasks" else words[:1]
     done = run(*name, "--help")
     assert done.exit_code == 0
     printed = " ".join(done.stdout.split())
     assert f"raincheck {' '.join(name)}" in printed.partition("Examples:")[2]
-    assert "It ends with 0" in printed
-    assert "with 2 if" in printed
+    assert "Exit codes: 0" in printed
+    assert "; 2 " in printed
     for option in ("--store", "--json"):
         assert option in printed

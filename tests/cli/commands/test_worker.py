@@ -1,4 +1,4 @@
-"""`raincheck worker`: runs what servers take, in a process of its own, and stops in good order."""
+"""Tests for `raincheck worker` in a process: it runs a server's tasks, and stops gracefully."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ from raincheck.core.lifecycle import Phase
 from raincheck.core.records import Task
 from raincheck.errors import ConfigurationError
 from tests.support.cli.terminal import PATIENCE, run
-from tests.support.cli.worker_processes import SECRET, started, with_password, write_reports
+from tests.support.cli.worker_processes import SECRET, start_process, with_password, write_reports
 
 pytestmark = [pytest.mark.usefixtures("folder"), pytest.mark.timeout(90)]
 
@@ -29,12 +29,12 @@ def tasks_in(store: str) -> list[dict[str, object]]:
     return json.loads(run("tasks", "ls", "--store", store, "--json").stdout)
 
 
-def test_what_a_server_takes_a_worker_runs_elsewhere_and_hands_back_when_it_is_stopped(store_url: str) -> None:
+def test_a_worker_runs_a_servers_tasks_and_hands_them_back_when_stopped(store_url: str) -> None:
     write_reports()
     store = with_password(store_url)
     with (
-        started("worker", "reports.py", "--store", store, "--concurrency", "3") as worker,
-        started("serve", "reports.py", "--store", store, "--no-work", "--http", "127.0.0.1:0") as server,
+        start_process("worker", "reports.py", "--store", store, "--concurrency", "3") as worker,
+        start_process("serve", "reports.py", "--store", store, "--no-work", "--http", "127.0.0.1:0") as server,
     ):
         shown = store_url.replace("postgres@", "")
         assert worker.facts == {
@@ -45,34 +45,36 @@ def test_what_a_server_takes_a_worker_runs_elsewhere_and_hands_back_when_it_is_s
             "concurrency": 3,
         }
         # With what the server's own lifespan made, as when it is served.
-        told = json.loads(run("call", server.facts["at"], "who").stdout)
-        assert told == {"pid": worker.process.pid, "press": "hot"}
-        slip = json.loads(run("call", server.facts["at"], "hold", "--detach", "--json").stdout)
+        reported = json.loads(run("call", server.facts["at"], "who").stdout)
+        assert reported == {"pid": worker.process.pid, "press": "hot"}
+        task_ref = json.loads(run("call", server.facts["at"], "hold", "--detach", "--json").stdout)
         wait_for("held")
-        ending, said = worker.stop()
+        ending, printed = worker.stop()
         assert ending == 0
-        assert f"raincheck: worker of 'reports' on {shown}: 2 tools, 3 at once\n" in said
-        assert SECRET not in said
-        assert "Traceback" not in said
-        assert {task["id"]: task["phase"] for task in tasks_in(store)}[slip["task_id"]] == "queued"
+        assert f"raincheck: worker of 'reports' on {shown}: 2 tools, 3 at once\n" in printed
+        assert SECRET not in printed
+        assert "Traceback" not in printed
+        assert {task["id"]: task["phase"] for task in tasks_in(store)}[task_ref["task_id"]] == "queued"
         Path("go").touch()
-        with started("worker", "reports.py", "--store", store):
-            assert run("wait", slip["task_id"]).stdout == "let go\n"
+        with start_process("worker", "reports.py", "--store", store):
+            assert run("wait", task_ref["task_id"]).stdout == "let go\n"
         assert server.stop()[0] == 0
 
 
-def test_a_file_is_shared_on_one_machine_and_a_second_signal_hurries() -> None:
+def test_processes_share_a_file_and_a_second_signal_skips_the_grace_period() -> None:
     write_reports(grace=600)
-    with started("worker", "reports.py", "--log-format", "json") as worker:
+    with start_process("worker", "reports.py", "--log-format", "json") as worker:
         assert worker.facts["store"] == str(Path("reports.db").absolute())
         submit("hold")
         wait_for("held")
         worker.process.terminate()
         with pytest.raises(subprocess.TimeoutExpired):
             worker.process.wait(2)
-        ending, said = worker.stop()
+        ending, printed = worker.stop()
         assert ending == 0
-    logged = [json.loads(line) for line in said.splitlines() if not line.startswith("raincheck: worker of 'reports'")]
+    logged = [
+        json.loads(line) for line in printed.splitlines() if not line.startswith("raincheck: worker of 'reports'")
+    ]
     assert "INFO" in {one["level"] for one in logged}
     assert [task["phase"] for task in tasks_in("reports.db")] == ["queued"]
 
@@ -90,10 +92,10 @@ def submit(tool: str, store: str | None = None) -> Task:
 
 
 @pytest.mark.parametrize("is_shared", [False, True])
-def test_a_worker_with_queues_leaves_all_other_tasks_to_others(is_shared: bool, store_url: str) -> None:
+def test_a_worker_with_queues_runs_only_their_tasks(is_shared: bool, store_url: str) -> None:
     write_reports()
     store = store_url if is_shared else None
-    held, asked = submit("hold", store), submit("who", store)
+    list_saved_calls, asked = submit("hold", store), submit("who", store)
 
     async def main() -> tuple[Task, Task]:
         tasks = load_tasks("reports.py")
@@ -101,7 +103,7 @@ def test_a_worker_with_queues_leaves_all_other_tasks_to_others(is_shared: bool, 
         async with tasks.running() as engine:
             await engine.wait(asked.id)
             # What is not run here can be asked for all the same.
-            return (await engine.view(held.id)).task, await engine.submit("hold")
+            return (await engine.view(list_saved_calls.id)).task, await engine.submit("hold")
 
     before, new = asyncio.run(main())
     assert (before.phase, before.attempt_number) == (Phase.QUEUED, 0)
@@ -109,7 +111,7 @@ def test_a_worker_with_queues_leaves_all_other_tasks_to_others(is_shared: bool, 
     assert not Path("held").exists()
 
 
-def test_queues_that_are_not_there_are_refused_before_a_store_is_made() -> None:
+def test_unknown_queues_are_refused_before_a_store_is_created() -> None:
     write_reports()
     tasks = load_tasks("reports.py")
     tasks.configure(queues=frozenset({"who", "print"}))
@@ -118,7 +120,7 @@ def test_queues_that_are_not_there_are_refused_before_a_store_is_made() -> None:
         async with tasks.running():
             raise AssertionError("it runs")
 
-    with pytest.raises(ConfigurationError, match="there is no tool 'print' to work for: there is hold, who"):
+    with pytest.raises(ConfigurationError, match="there is no tool 'print' to run tasks for: the tools are hold, who"):
         asyncio.run(main())
     assert not Path("reports.db").exists()
 
@@ -126,15 +128,15 @@ def test_queues_that_are_not_there_are_refused_before_a_store_is_made() -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["--store", "memory:"], "a worker on memory: has nobody to work for"),
+        (["--store", "memory:"], "a worker can't use a store in memory"),
         (["--concurrency", "0"], "concurrency is a whole number from 1 to 1000, not 0"),
-        (["--queues", "who,"], "'who,' is no list of tools: write their names with commas between them"),
-        (["--queues", "print"], "there is no tool 'print' to work for: there is hold, who"),
+        (["--queues", "who,"], "'who,' is not a list of tools: write their names, separated by commas"),
+        (["--queues", "print"], "there is no tool 'print' to run tasks for: the tools are hold, who"),
         (["--store", "postgresql://app:sesame99@127.0.0.1:1/a"], "postgresql://127.0.0.1:1/a: the database can't be"),
         (["--store", "nowhere/tasks.db"], "there is no folder"),
     ],
 )
-def test_what_can_not_work_ends_with_two_and_says_why(words: list[str], why: str) -> None:
+def test_an_invalid_worker_exits_with_two_and_the_reason(words: list[str], why: str) -> None:
     write_reports()
     done = run("worker", "reports.py", *words)
     assert (done.returncode, done.stdout) == (2, "")
@@ -153,7 +155,7 @@ def test_what_can_not_work_ends_with_two_and_says_why(words: list[str], why: str
         (["serve", "reports.py", "--http", "0", "--concurrency", "-1"], "concurrency is a whole number from 1 to 1000"),
     ],
 )
-def test_what_can_not_be_started_is_told(words: list[str], why: str) -> None:
+def test_a_worker_that_can_not_start_is_reported(words: list[str], why: str) -> None:
     write_reports()
     done = run(*words)
     assert (done.returncode, done.stdout) == (2, "")

@@ -1,4 +1,4 @@
-"""Results that can't be printed are not lost, and what can't be printed is told in a line."""
+"""Tests for output that can't be written: the error is one line, and results are not lost."""
 
 import json
 import subprocess
@@ -42,15 +42,15 @@ def folder(tmp_path: Path) -> Path:
 
 
 def open_calls(folder: Path) -> list[str]:
-    return [slip["task_id"] for slip in json.loads(run(folder, "wait", "--json").stdout)]
+    return [task_ref["task_id"] for task_ref in json.loads(run(folder, "wait", "--json").stdout)]
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]])
-def test_a_result_that_can_not_be_written_is_told_so_and_stays_in_the_book(folder: Path, form: list[str]) -> None:
+def test_a_result_that_can_not_be_written_is_reported_and_stays_saved(folder: Path, form: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
         called = run(folder, "call", f"{PROGRAM} serve server.py", "greet", "name=Ada", *form, to=full)
     assert called.returncode == 1
-    assert "raincheck: this can't be written to stdout: No space left on device" in called.stderr
+    assert "raincheck: can't write to stdout: No space left on device" in called.stderr
     assert "Traceback" not in called.stderr
     (task_id,) = open_calls(folder)
     again = run(folder, "wait", task_id)
@@ -58,7 +58,7 @@ def test_a_result_that_can_not_be_written_is_told_so_and_stays_in_the_book(folde
     assert open_calls(folder) == []
 
 
-def test_a_result_is_not_lost_to_a_stdout_that_is_closed(folder: Path) -> None:
+def test_a_closed_stdout_does_not_lose_a_result(folder: Path) -> None:
     env = environment(XDG_STATE_HOME=str(folder))
     line = f"{PROGRAM} call '{PROGRAM} serve server.py' greet name=Ada >&-"
     called = subprocess.run(
@@ -68,10 +68,10 @@ def test_a_result_is_not_lost_to_a_stdout_that_is_closed(folder: Path) -> None:
     assert len(open_calls(folder)) == 1
 
 
-def test_a_list_that_can_not_be_written_is_told_so_in_a_line(folder: Path) -> None:
+def test_a_list_that_can_not_be_written_is_reported_in_one_line(folder: Path) -> None:
     assert run(folder, "call", f"{PROGRAM} serve server.py", "greet", "name=Ada").returncode == 0
     with Path("/dev/full").open("w") as full:
         listed = run(folder, "tasks", "ls", "--store", "tasks.db", to=full)
     assert listed.returncode == 1
-    assert listed.stderr.splitlines()[-1].startswith("raincheck: this can't be written to stdout")
+    assert listed.stderr.splitlines()[-1].startswith("raincheck: can't write to stdout")
     assert "Traceback" not in listed.stderr

@@ -1,4 +1,4 @@
-"""What `serve` and `worker` log on stderr: one line for each record, as text or JSON, and repeated errors once."""
+"""Tests for the log of `serve` and `worker`: a line for each record, as text or JSON, and repeats counted."""
 
 import io
 import json
@@ -153,7 +153,26 @@ def test_errors_of_several_tasks_are_all_written(text: Log) -> None:
     assert text.lines == []
 
 
-def test_what_is_below_a_warning_is_never_counted(text: Log) -> None:
+def test_a_traceback_is_written_once_while_each_task_that_fails_alike_has_its_line(text: Log) -> None:
+    for number in range(3):
+        text.logger.error("task %s failed", number, extra={"traceback": "Traceback:\n  deep inside\nValueError: boom"})
+    lines = text.lines
+    assert [line.partition("tests.log_output: ")[2] or line for line in lines] == [
+        "task 0 failed",
+        "    Traceback:",
+        "      deep inside",
+        "    ValueError: boom",
+        "task 1 failed: ValueError: boom (same traceback as before)",
+        "task 2 failed: ValueError: boom (same traceback as before)",
+    ]
+    text.logger.error("task 3 failed", extra={"traceback": "Traceback:\nValueError: something else"})
+    assert len(text.lines) == 3
+    text.end_window()
+    text.logger.error("task 4 failed", extra={"traceback": "Traceback:\n  deep inside\nValueError: boom"})
+    assert len(text.lines) == 4, "a new window shows it again"
+
+
+def test_records_below_warning_are_never_counted(text: Log) -> None:
     for _ in range(2):
         text.logger.info("retrieved")
     assert len(text.lines) == 2
@@ -175,7 +194,7 @@ def test_records_that_differ_in_their_fields_are_all_written(as_json: Log) -> No
 
 
 @pytest.mark.parametrize("exc_info", [False, None])
-def test_a_record_without_an_exception_may_say_so(text: Log, exc_info: bool | None) -> None:
+def test_a_record_may_have_empty_exception_info(text: Log, exc_info: bool | None) -> None:
     """FastMCP, asyncio and procrastinate log with `exc_info=False`."""
     text.logger.error("tool failed", exc_info=exc_info)
     logging.getLogger("uvicorn.error").handle(logging.LogRecord("x", 40, "", 1, "m", None, exc_info))  # type: ignore[arg-type]
@@ -183,7 +202,7 @@ def test_a_record_without_an_exception_may_say_so(text: Log, exc_info: bool | No
     assert line.endswith("tool failed")
 
 
-def test_a_window_that_can_not_end_counts_nothing(text: Log) -> None:
+def test_without_a_timer_every_record_is_written(text: Log) -> None:
     """A thread for the timer can't always be started."""
 
     def fail(*_: object) -> None:
@@ -203,14 +222,14 @@ def test_control_characters_are_escaped(text: Log) -> None:
     assert r"evil\x1b]0;pwned\x07\r2026-01-01T00:00:00Z ERROR forged\x85" in line
 
 
-def test_in_json_a_field_is_kept_whatever_its_value_or_its_name(as_json: Log) -> None:
+def test_json_output_has_every_field_whatever_its_value_or_name(as_json: Log) -> None:
     as_json.logger.info("m", extra={"odd": {(1, 2): 3}, "ratio": float("nan"), "time": "noon"}, stack_info=True)
     (one,) = as_json.objects
     assert (one["odd"], one["ratio"], one["extra_time"]) == ("{(1, 2): 3}", "nan", "noon")
-    assert "test_in_json_a_field" in one["stack"]
+    assert "test_json_output_has_every_field" in one["stack"]
 
 
-def test_only_so_many_errors_are_remembered(text: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_tracked_errors_is_bounded(text: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log, "MAX_TRACKED", 2)
     for number in (1, 2, 3, 3, 1):
         text.logger.error("failure %d", number)
@@ -219,7 +238,7 @@ def test_only_so_many_errors_are_remembered(text: Log, monkeypatch: pytest.Monke
     assert len(text.lines) == 1
 
 
-def test_what_is_left_to_count_is_written_when_the_log_is_closed(text: Log) -> None:
+def test_pending_counts_are_written_when_the_log_is_closed(text: Log) -> None:
     for _ in range(2):
         text.logger.error("failed")
     text.handler.close()
@@ -277,13 +296,13 @@ def test_on_stdio_only_warnings_and_errors_are_written() -> None:
         assert root.handlers[0].level == logging.WARNING
 
 
-def test_a_program_that_configures_no_logging_has_info_too() -> None:
+def test_a_program_without_logging_configuration_logs_info_too() -> None:
     with fresh_root() as root:
         install_handler(None, is_quiet=False)
         assert root.level == logging.INFO
 
 
-def test_what_a_program_configured_itself_stays_and_the_option_is_said_to_have_no_effect(
+def test_a_programs_own_logging_configuration_stays_and_the_option_is_reported_as_ineffective(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with fresh_root() as root:
@@ -299,7 +318,7 @@ def test_what_a_program_configured_itself_stays_and_the_option_is_said_to_have_n
         assert (root.handlers, root.level) == ([own], logging.ERROR)
 
 
-def test_what_fastmcp_logs_goes_through_the_same_handler(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fastmcp_logs_through_the_same_handler(monkeypatch: pytest.MonkeyPatch) -> None:
     with fresh_root() as root:
         fastmcp = logging.getLogger("fastmcp")
         monkeypatch.setattr(fastmcp, "handlers", [RichHandler(), RichHandler(rich_tracebacks=True)])

@@ -1,4 +1,4 @@
-"""Results as a person reads them, and as a program does."""
+"""Tests for printing results, for people and for programs."""
 
 import json
 from typing import Any
@@ -40,7 +40,7 @@ def text(words: str) -> dict[str, Any]:
         ),
     ],
 )
-def test_a_person_reads_each_thing_once(
+def test_repeated_content_is_printed_once(
     result: CallToolResult, printed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert print_result(result, as_json=False) == 0
@@ -52,23 +52,19 @@ def test_an_error_of_the_tool_goes_to_stderr_and_is_a_failure(capsys: pytest.Cap
     assert capsys.readouterr() == ("", "no\n")
 
 
-def test_what_goes_into_a_file_goes_there_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_output_to_a_file_is_not_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     print_result(result_of(text("\x1b[31m[bold]tab\there\x07")), as_json=False)
     assert capsys.readouterr().out == "\x1b[31m[bold]tab\there\x07\n"
 
 
-def test_a_terminal_gets_nothing_that_it_would_obey(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_output_to_a_terminal_is_escaped(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     print_result(result_of(text("a\x1b]0;title\x07\n[bold]b")), as_json=False)
     assert capsys.readouterr().out == "a\\x1b]0;title\\x07\n[bold]b\n"
 
 
 @pytest.mark.parametrize(("is_error", "code"), [(False, 0), (True, 1)])
-def test_a_program_gets_the_result_as_the_protocol_has_it(
-    is_error: bool, code: int, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_output_is_the_protocols_result(is_error: bool, code: int, capsys: pytest.CaptureFixture[str]) -> None:
     result = result_of(text("x"), structuredContent={"a": 1}, isError=is_error)
     assert print_result(result, as_json=True) == code
     out, err = capsys.readouterr()

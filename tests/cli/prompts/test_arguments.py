@@ -1,4 +1,4 @@
-"""Arguments as they are written in a shell, by what a tool's schema wants, and what is said of wrong ones."""
+"""Tests for parsing arguments from a shell by a tool's schema, with the errors for invalid ones."""
 
 import io
 import json
@@ -67,16 +67,16 @@ SCHEMA: dict[str, Any] = {
         ("unknown=1", 1),
     ],
 )
-def test_a_value_is_read_as_the_schema_wants_it(word: str, value: object) -> None:
+def test_a_value_is_parsed_by_the_schema(word: str, value: object) -> None:
     assert list(parse_arguments([word], SCHEMA).values()) == [value]
 
 
 @pytest.mark.parametrize("word", ["count=1.5", "count=1_000", "ratio=nan", "is_new=perhaps", "where=x"])
-def test_what_can_not_be_read_so_stays_a_text_and_is_refused(word: str) -> None:
+def test_a_value_that_fits_no_type_stays_a_string_and_is_refused(word: str) -> None:
     read = parse_arguments([word], SCHEMA)
     (name, value), *_ = read.items()
     assert isinstance(value, str)
-    with pytest.raises(UsageError, match=f"'{name}' is wrong, .* is not of type"):
+    with pytest.raises(UsageError, match=f"'{name}' is invalid, .* is not of type"):
         check_arguments("tool", read, SCHEMA)
 
 
@@ -84,12 +84,12 @@ def test_an_array_is_given_item_by_item() -> None:
     assert parse_arguments(["tags=a", "tags=b", 'tags=["c"]'], SCHEMA) == {"tags": ["a", "b", "c"]}
 
 
-def test_anything_else_is_given_once() -> None:
+def test_other_arguments_may_be_given_only_once() -> None:
     with pytest.raises(UsageError, match="'count' is given twice"):
         parse_arguments(["count=1", "count=2"], SCHEMA)
 
 
-def test_a_file_has_all_of_them_and_what_comes_later_counts(tmp_path: Path) -> None:
+def test_a_file_contains_all_arguments_and_later_words_override_it(tmp_path: Path) -> None:
     file = tmp_path / "arguments.json"
     file.write_text(json.dumps({"name": "Ada", "count": 1, "tags": ["x"]}))
     assert parse_arguments(read_files([f"@{file}", "count=2", "tags=y"]), SCHEMA) == {
@@ -99,7 +99,7 @@ def test_a_file_has_all_of_them_and_what_comes_later_counts(tmp_path: Path) -> N
     }
 
 
-def test_stdin_has_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stdin_contains_all_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO('{"name": "Ada"}'))
     assert parse_arguments(read_files(["-", "count=2"]), SCHEMA) == {"name": "Ada", "count": 2}
 
@@ -107,41 +107,41 @@ def test_stdin_has_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("word", "why"),
     [
-        ("Ada", "'Ada' is no argument: write name=value, name:=JSON, @file.json"),
-        ("=Ada", "'=Ada' is no argument"),
-        ("count:=three", r"what follows count:= is not JSON \(.*\): quote it, as in count:='\[1, 2\]'"),
+        ("Ada", "'Ada' is not an argument: write name=value, name:=JSON, @file.json"),
+        ("=Ada", "'=Ada' is not an argument"),
+        ("count:=three", r"the value after count:= is not JSON \(.*\): quote it, as in count:='\[1, 2\]'"),
         ("@nope.json", r"nope.json can't be read \(No such file or directory\)"),
     ],
 )
-def test_what_can_not_be_understood_is_said_with_how_to_write_it(word: str, why: str) -> None:
+def test_an_unparsable_argument_is_refused_with_the_right_form(word: str, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         parse_arguments(read_files([word]), SCHEMA)
 
 
-@pytest.mark.parametrize(("text", "why"), [("[1]", "is not an object .* but list"), ("{", "is not JSON")])
-def test_a_file_must_hold_an_object(tmp_path: Path, text: str, why: str) -> None:
+@pytest.mark.parametrize(("text", "why"), [("[1]", "is of type list: it should be an object"), ("{", "is not JSON")])
+def test_a_file_must_contain_an_object(tmp_path: Path, text: str, why: str) -> None:
     file = tmp_path / "arguments.json"
     file.write_text(text)
     with pytest.raises(UsageError, match=why):
         read_files([f"@{file}"])
 
 
-def test_all_that_is_missing_or_unknown_is_told_with_what_it_should_be() -> None:
+def test_all_missing_and_unknown_arguments_are_reported_with_their_types() -> None:
     schema = {**SCHEMA, "required": ["name", "colour"]}
     with pytest.raises(UsageError) as refused:
         check_arguments("paint", {"nmae": "Ada", "zzz": 1}, schema)
     assert str(refused.value).startswith(
-        "paint can't be called like that: 'nmae' is no argument of paint, did you mean 'name'?; "
-        "'zzz' is no argument of paint, it has 'name', "
+        "paint can't be called with these values: unknown argument 'nmae', did you mean 'name'?; "
+        "unknown argument 'zzz', known arguments: 'name', "
     )
     assert str(refused.value).endswith(
         "'name' is missing: name=… (string), Whose it is.; 'colour' is missing: colour=… (one of red, blue)"
     )
 
 
-def test_what_is_wrong_deep_inside_is_named_by_its_place() -> None:
+def test_a_nested_error_is_reported_with_its_path() -> None:
     with pytest.raises(
-        UsageError, match=r"'numbers\.1' is wrong, 'x' is not of type 'integer': numbers=… \(array of int"
+        UsageError, match=r"'numbers\.1' is invalid, 'x' is not of type 'integer': numbers=… \(array of int"
     ):
         check_arguments("tool", {"numbers": [1, "x"]}, SCHEMA)
 
@@ -149,7 +149,7 @@ def test_what_is_wrong_deep_inside_is_named_by_its_place() -> None:
 @pytest.mark.parametrize(
     "more", [{"additionalProperties": True}, {"patternProperties": {"^x": {}}}, {"properties": {}}]
 )
-def test_a_tool_that_takes_other_names_gets_them(more: dict[str, Any]) -> None:
+def test_additional_properties_are_passed_to_a_tool_that_allows_them(more: dict[str, Any]) -> None:
     check_arguments("tool", {"zzz": 1}, {**SCHEMA, **more})
 
 
@@ -157,12 +157,12 @@ def test_a_tool_that_takes_other_names_gets_them(more: dict[str, Any]) -> None:
     "broken",
     [{"type": "nonsense"}, {"$ref": "#/nowhere"}, {"$ref": "https://example.com/schema"}, {"$ref": "#/properties/x"}],
 )
-def test_a_schema_that_is_at_fault_itself_refuses_nothing(broken: dict[str, Any]) -> None:
+def test_an_invalid_schema_refuses_no_arguments(broken: dict[str, Any]) -> None:
     schema = {"type": "object", "properties": {"x": broken}}
     check_arguments("tool", parse_arguments(["x=1"], schema), schema)
 
 
-def test_a_schema_is_put_into_words() -> None:
+def test_a_schema_is_described() -> None:
     words = {name: describe_schema(kind, SCHEMA) for name, kind in SCHEMA["properties"].items()}
     assert words["maybe"] == "integer or null"
     assert words["numbers"] == "array of integer"
@@ -172,6 +172,6 @@ def test_a_schema_is_put_into_words() -> None:
     assert describe_schema({"type": "string", "format": "date"}, {}) == "string (date)"
 
 
-def test_choices_have_the_titles_that_either_way_of_writing_gives_them() -> None:
+def test_choices_have_titles_in_both_notations() -> None:
     assert titles_of({"enum": ["r", "b"], "enumNames": ["Red", "Blue"]}, {}) == ["Red", "Blue"]
     assert titles_of({"oneOf": [{"const": "r", "title": "Red"}, {"const": "b"}]}, {}) == ["Red", "b"]

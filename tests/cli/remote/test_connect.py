@@ -1,4 +1,4 @@
-"""A server that is away for a while during a call: it is said, and so is that it is back."""
+"""Tests for disconnects during a call: the command reports them, and the reconnect."""
 
 import socket
 import subprocess
@@ -17,7 +17,7 @@ from tests.support.cli.terminal import PATIENCE, PROGRAM, at_terminal, environme
 
 pytestmark = pytest.mark.usefixtures("workshop")
 
-LOST, BACK = "connection lost, trying again", "connected again"
+LOST, BACK = "connection lost, reconnecting", "reconnected"
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def endpoint() -> str:
         return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
-def test_at_a_terminal_it_is_said_on_the_line_of_the_call(endpoint: str) -> None:
+def test_a_disconnect_is_shown_in_the_progress_bar(endpoint: str) -> None:
     with ExitStack() as server:
         url = server.enter_context(serving("--http", endpoint))
         with at_terminal("call", url, "hold") as screen:
@@ -42,7 +42,7 @@ def test_at_a_terminal_it_is_said_on_the_line_of_the_call(endpoint: str) -> None
                 assert screen.end() == 0
 
 
-def test_elsewhere_it_is_said_in_a_line_for_each(endpoint: str) -> None:
+def test_a_disconnect_is_printed_as_lines_without_a_terminal(endpoint: str) -> None:
     with ExitStack() as server:
         url = server.enter_context(serving("--http", endpoint))
         process = subprocess.Popen(
@@ -55,19 +55,19 @@ def test_elsewhere_it_is_said_in_a_line_for_each(endpoint: str) -> None:
         )
         with process:
             assert process.stderr is not None
-            told = iter(process.stderr.readline, "")
-            assert any("holding" in line for line in told)
+            reported = iter(process.stderr.readline, "")
+            assert any("holding" in line for line in reported)
             server.close()
-            assert next(told) == f"raincheck: hold: {LOST}\n"
+            assert next(reported) == f"raincheck: hold: {LOST}\n"
             with serving("--http", endpoint):
-                assert next(told) == f"raincheck: hold: {BACK}\n"
+                assert next(reported) == f"raincheck: hold: {BACK}\n"
                 Path("go").touch()
                 assert process.wait(PATIENCE) == 0
-            assert LOST not in "".join(told)
+            assert LOST not in "".join(reported)
 
 
-class Told:
-    """Keeps what it is told."""
+class RecordingListener:
+    """Records the notifications."""
 
     def __init__(self) -> None:
         self.words: list[str] = []
@@ -84,25 +84,25 @@ BY_PROXY = SessionMessage(JSONRPCError(jsonrpc="2.0", id=1, error=ErrorData(code
 
 
 @pytest.mark.anyio
-async def test_what_a_transport_says_in_place_of_its_server_is_no_answer() -> None:
-    told, coming = Told(), list[Incoming]()
-    contact = ConnectionMonitor(lambda: saying(coming), told)
-    seen: list[list[str]] = []
-    for said in (BY_PROXY, ANSWER, OSError(), BY_PROXY, ANSWER, ANSWER):
-        coming[:] = [said]
+async def test_errors_made_by_the_transport_do_not_count_as_responses() -> None:
+    reported, coming = RecordingListener(), list[Incoming]()
+    contact = ConnectionMonitor(lambda: saying(coming), reported)
+    observed: list[list[str]] = []
+    for printed in (BY_PROXY, ANSWER, OSError(), BY_PROXY, ANSWER, ANSWER):
+        coming[:] = [printed]
         async with contact.connect() as (read, _):
-            assert await read.receive() == said
-        seen.append(told.words.copy())
-        told.words.clear()
-    assert seen == [[], [], ["lost"], [], ["back"], ["lost", "back"]]
+            assert await read.receive() == printed
+        observed.append(reported.words.copy())
+        reported.words.clear()
+    assert observed == [[], [], ["lost"], [], ["back"], ["lost", "back"]]
 
 
 @asynccontextmanager
 async def saying(messages: list[Incoming]) -> AsyncGenerator[TransportStreams]:
     """A connection over which this is heard."""
-    told, read = anyio.create_memory_object_stream[Incoming](len(messages))
+    reported, read = anyio.create_memory_object_stream[Incoming](len(messages))
     write, taken = anyio.create_memory_object_stream[SessionMessage](1)
-    with told, read, write, taken:
+    with reported, read, write, taken:
         for message in messages:
-            told.send_nowait(message)
+            reported.send_nowait(message)
         yield read, write

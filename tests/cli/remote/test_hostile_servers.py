@@ -1,4 +1,4 @@
-"""Servers that mean harm, or do it: what they say is told, and neither a terminal nor a shell obeys it."""
+"""Tests for hostile servers: their output is shown, but obeyed by neither a terminal nor a shell."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cli.terminal import at_terminal, held, run
+from tests.support.cli.terminal import at_terminal, list_saved_calls, run
 
 SERVER = r"""
 import json
@@ -85,21 +85,21 @@ def left(task_id: str) -> str:
 
 @pytest.mark.parametrize("mode", ["greets", "misses", "cancels", "ends"])
 @pytest.mark.parametrize("options", [[], ["--json"]], ids=["words", "json"])
-def test_nothing_that_a_server_says_is_obeyed_by_a_terminal(mode: str, options: list[str]) -> None:
+def test_output_of_a_server_is_escaped_on_a_terminal(mode: str, options: list[str]) -> None:
     with at_terminal("call", evil(mode), "work", *options) as screen:
         screen.end()
         assert not [one for one in EVIL if one in screen.raw]
         assert "]0;PWNED" in screen.raw
 
 
-def test_the_fields_of_a_form_are_not_obeyed_either() -> None:
+def test_form_fields_are_escaped_on_a_terminal() -> None:
     with at_terminal("call", evil("asks"), "work") as screen:
         screen.expect("Name \\x1b]0;PWNED").expect("Enter: d\\x1b]0;PWNED").press("c").expect("[d]etach").type("d")
         assert screen.end() == 4
         assert not [one for one in EVIL if one in screen.raw]
 
 
-def test_json_says_the_same_though_it_is_escaped() -> None:
+def test_escaped_json_has_the_same_content() -> None:
     done = run("call", evil("ends"), "work", "--json")
     assert done.stdout.isascii()
     assert json.loads(done.stdout)["structuredContent"] == {"a": "\x1b]0;PWNED\x07\x9b31m\u202e"}
@@ -108,8 +108,8 @@ def test_json_says_the_same_though_it_is_escaped() -> None:
 @pytest.mark.parametrize(
     "task_id", ["a;touch${IFS}pwned;1", "$(touch pwned)", "--forget", "-", "it is  mine", "a/" * 30]
 )
-def test_what_is_to_be_pasted_means_the_task_and_nothing_else(task_id: str) -> None:
-    found = re.search(r"raincheck (wait .+) waits for it, raincheck (cancel .+) stops it\.", left(task_id))
+def test_printed_commands_are_quoted_for_a_shell(task_id: str) -> None:
+    found = re.search(r"raincheck (wait .+) waits for it, raincheck (cancel .+) cancels it\.", left(task_id))
     assert found is not None
     for pasted in found.groups():
         words = json.loads(
@@ -132,26 +132,26 @@ def test_what_is_to_be_pasted_means_the_task_and_nothing_else(task_id: str) -> N
         assert done.returncode == 4, done.stderr
 
 
-def test_ids_that_begin_alike_are_told_apart() -> None:
+def test_ids_with_a_common_prefix_are_distinguished() -> None:
     names = [f"projects/p1/locations/eu/operations/{number}" for number in (1, 2)]
     for name in names:
-        assert f"raincheck cancel {name} stops it" in left(name)
+        assert f"raincheck cancel {name} cancels it" in left(name)
     assert re.findall(r"^projects\S+", run("wait").stdout, re.MULTILINE) == names
     done = run("get", "projects/")
     assert done.returncode == 2
-    assert f"({names[0]}, {names[1]}): write more of it" in done.stderr
+    assert f"({names[0]}, {names[1]}): write more of the id" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("mode", "why"),
-    [("works", "the server refuses that: I will not."), ("fails", "the server refuses that: internal.")],
+    [("works", "the server refused the request: I will not."), ("fails", "the server refused the request: internal.")],
 )
-def test_a_task_that_can_not_be_cancelled_can_be_come_back_to(mode: str, why: str) -> None:
+def test_a_task_that_can_not_be_cancelled_can_be_resumed(mode: str, why: str) -> None:
     with at_terminal("call", evil(mode), "work") as screen:
         screen.expect("task t-1").press("c").expect("[d]etach").type("c")
         screen.expect(
-            f"{why} work rests as task t-1, since its server ends with this command: raincheck wait t-1 waits"
+            f"{why} work is stored as task t-1, but its server ends with this command: raincheck wait t-1 waits"
         )
         assert screen.end() == 4
         assert "Traceback" not in screen.text
-    assert [slip["task_id"] for slip in held()] == ["t-1"]
+    assert [task_ref["task_id"] for task_ref in list_saved_calls()] == ["t-1"]

@@ -1,4 +1,4 @@
-"""Servers as they are named in a shell, and what is said of names that can't be one."""
+"""Tests for server targets as typed in a shell, with the errors for invalid ones."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ from tests.support.cli.terminal import run
 
 pytestmark = pytest.mark.usefixtures("folder")
 
-QUOTES = "if it belongs to the command of the server, put all of that in quotes, as in raincheck call"
+QUOTES = "if it belongs to the command of the server, put the whole command in quotes, as in raincheck call"
 
 
 def test_a_url_is_a_url() -> None:
@@ -23,7 +23,7 @@ def test_a_url_is_a_url() -> None:
     assert not target.ends_with_command
 
 
-def test_a_command_is_split_as_a_shell_does_and_found_again_from_another_folder(
+def test_a_command_is_split_as_in_a_shell_and_runs_again_from_another_folder(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     target = parse_target(f"{sys.executable} -c 'print(1)'", {})
@@ -48,7 +48,7 @@ def test_a_folder_with_blanks_is_quoted(monkeypatch: pytest.MonkeyPatch) -> None
     assert parse_target(target.name, {}).name == target.name
 
 
-def test_a_socket_is_found_again_from_another_folder() -> None:
+def test_a_socket_can_be_reached_from_another_folder() -> None:
     Path("it.sock").touch()
     target = parse_target("unix:it.sock", {})
     assert isinstance(target, UnixTarget)
@@ -66,26 +66,26 @@ def test_a_socket_is_found_again_from_another_folder() -> None:
             "there is no program 'localhost:8000/mcp' here or on your PATH: write http://localhost:8000",
         ),
         ("example.com:80", "write http://example.com:80"),
-        ("server.py", 'server.py is a file, and not a command: write "raincheck serve server.py"'),
+        ("server.py", 'server.py is a file, not a command: write "raincheck serve server.py"'),
         ("server.py:mcp", 'write "raincheck serve server.py:mcp"'),
-        ("python 'server.py", "can't be split into words (No closing quotation): quote it as in a shell"),
-        ("cd nowhere && python server.py", "where python server.py is to be started, is not there"),
+        ("python 'server.py", "can't be parsed (No closing quotation): quote it as in a shell"),
+        ("cd nowhere && python server.py", "to start python server.py in: create it first"),
         (
             "TOKEN=abcd python server.py",
-            "no program 'TOKEN=...' here or on your PATH: a variable is set before raincheck",
+            "no program 'TOKEN=...' here or on your PATH: set the variable before `raincheck`",
         ),
-        ("unix:nope.sock", "nope.sock: start the server, or mend the path"),
+        ("unix:nope.sock", "nope.sock: start the server, or check the path"),
     ],
 )
-def test_what_can_not_be_a_server_is_said_with_what_to_write(text: str, why: str) -> None:
+def test_an_invalid_server_is_refused_with_a_suggestion(text: str, why: str) -> None:
     with pytest.raises(UsageError) as refused:
         parse_target(text, {})
     assert why in str(refused.value)
 
 
 @pytest.mark.parametrize("text", ["python server.py", "unix:it.sock"])
-def test_headers_are_for_urls(text: str) -> None:
-    with pytest.raises(UsageError, match="headers are for servers with a URL"):
+def test_headers_are_only_for_urls(text: str) -> None:
+    with pytest.raises(UsageError, match="--header is only for servers with a URL"):
         parse_target(text, {"Authorization": "Bearer x"})
 
 
@@ -94,18 +94,18 @@ def test_headers_are_for_urls(text: str) -> None:
     [
         (
             ["python", "server.py", "build", "parts=1", "tags:=[1, 2]"],
-            f"'server.py' is a file, and no tool: {QUOTES} 'python server.py' build parts=1 'tags:=[1, 2]'",
+            f"'server.py' is a file, not a tool: {QUOTES} 'python server.py' build parts=1 'tags:=[1, 2]'",
         ),
         (["python", "server.py"], "as in raincheck call 'python server.py'"),
         (
             ["raincheck", "serve", "server.py", "build", "-"],
-            f"'server.py' is no argument, which would be name=value: {QUOTES} 'raincheck serve server.py' build -",
+            f"'server.py' is not an argument of the form name=value: {QUOTES} 'raincheck serve server.py' build -",
         ),
         (["docker", "run", "image", "build"], "as in raincheck call 'docker run image' build"),
         (["python", "server.py", "build", "token=SECRET"], "as in raincheck call 'python server.py' build token=..."),
     ],
 )
-def test_quotes_that_were_forgotten_are_said_before_anything_is_started(words: list[str], why: str) -> None:
+def test_missing_quotes_are_reported_before_the_server_is_started(words: list[str], why: str) -> None:
     with pytest.raises(UsageError) as refused:
         check_quotes(words[0], words[1], words[2:])
     assert str(refused.value).endswith(why)
@@ -123,14 +123,14 @@ def test_quotes_that_were_forgotten_are_said_before_anything_is_started(words: l
         ["unix:it.sock", "server.py"],
     ],
 )
-def test_words_that_may_be_meant_so_are_left_alone(words: list[str]) -> None:
+def test_words_that_may_be_arguments_are_accepted(words: list[str]) -> None:
     check_quotes(words[0], words[1] if len(words) > 1 else None, words[2:])
 
 
-def test_a_tool_may_be_called_as_a_file_here_is_unless_it_looks_like_one() -> None:
+def test_a_tool_may_have_the_name_of_a_file_unless_it_looks_like_a_path() -> None:
     for name in ("deploy", "deploy.toml"):
         Path(name).touch()
     check_quotes("./srv", "deploy", [])
     for looks_so in ("deploy.toml", "./deploy"):
-        with pytest.raises(UsageError, match="is a file, and no tool"):
+        with pytest.raises(UsageError, match="is a file, not a tool"):
             check_quotes("./srv", looks_so, [])

@@ -1,4 +1,4 @@
-"""Servers that can't be called: dead, silent, or no MCP servers at all. What is said of them helps."""
+"""Tests for servers that can't be called: dead, silent, or not MCP servers. The errors are helpful."""
 
 import contextlib
 import json
@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from tests.support.cli.terminal import COMMAND, held, run, run_apart, serving
+from tests.support.cli.terminal import COMMAND, list_saved_calls, run, run_in_process, serving
 
 pytestmark = pytest.mark.usefixtures("workshop")
 
@@ -22,18 +22,24 @@ def program(text: str) -> str:
 @pytest.mark.parametrize(
     ("server", "words"),
     [
-        (program("print(1)"), ["it ended, or hung up, before it answered: see that it is an MCP server"]),
-        (program("raise SystemExit('no key is set')"), ["it ended", "\nIt said:\n  no key is set\n"]),
-        (program("import time; time.sleep(60)"), ["did not answer within 1 s", "--connect-timeout"]),
-        (program("while True: print('y' * 99)"), ["did not answer within 1 s"]),
-        (program("import sys\nfor line in sys.stdin: print(line, flush=True)"), ["it does not speak MCP"]),
-        ("http://127.0.0.1:9/mcp", ["nothing listens there: start the server, or mend the address"]),
+        (
+            program("print(1)"),
+            ["it exited, or closed the connection, before it responded: check that it is an MCP server"],
+        ),
+        (program("raise SystemExit('no key is set')"), ["it exited", "\nIts stderr:\n  no key is set\n"]),
+        (program("import time; time.sleep(60)"), ["did not respond within 1 s", "--connect-timeout"]),
+        (program("while True: print('y' * 99)"), ["did not respond within 1 s"]),
+        (
+            program("import sys\nfor line in sys.stdin: print(line, flush=True)"),
+            ["it does not respond like an MCP server"],
+        ),
+        ("http://127.0.0.1:9/mcp", ["no server listens there: start it, or check the address"]),
         ("http://no.such.host.invalid/mcp", ["can't be reached"]),
-        ("http:///mcp", ["it names no host: mend the address"]),
+        ("http:///mcp", ["the address names no host: correct it"]),
     ],
     ids=["ends", "ends with words", "says nothing", "says nonsense", "echoes", "refuses", "no host", "no address"],
 )
-def test_a_server_that_can_not_be_called_ends_with_two_and_says_what_to_do(server: str, words: list[str]) -> None:
+def test_an_unreachable_server_exits_with_two_and_a_remedy(server: str, words: list[str]) -> None:
     done = run("call", server, "add", "a=1", "--connect-timeout", "1" if "within 1 s" in words[0] else "30")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("raincheck: ")
@@ -42,15 +48,15 @@ def test_a_server_that_can_not_be_called_ends_with_two_and_says_what_to_do(serve
         assert part in done.stderr
 
 
-def test_what_is_secret_in_its_command_is_not_said_however_it_is_quoted() -> None:
+def test_secrets_in_a_command_are_redacted_however_quoted() -> None:
     server = f"""{program("print(1)")} --token abcdef123 --password "it's-mine" --pass xyz"""
     done = run("call", server, "add", "a=1")
     assert done.returncode == 2
     assert "--token ... --password ... --pass ... can't be reached" in done.stderr
 
 
-def test_what_libraries_log_of_it_is_not_printed() -> None:
-    done = run_apart("call", program("print('nonsense')"), "add", "--json")
+def test_library_logs_are_not_printed() -> None:
+    done = run_in_process("call", program("print('nonsense')"), "add", "--json")
     assert done.returncode == 2
     assert json.loads(done.stdout)["error"] == done.stderr.removeprefix("raincheck: ").strip()
     assert len(done.stderr.splitlines()) == 1
@@ -87,49 +93,52 @@ def odd() -> Iterator[str]:
 @pytest.mark.parametrize(
     ("path", "why"),
     [
-        ("401-html", "it wants to know who you are: give --header 'Authorization: Bearer …'"),
-        ("403-html", "it does not let you in: give another --header"),
-        ("404-html", "there is no MCP server at this address, which usually ends in /mcp"),
-        ("405-html", "there is no MCP server at this address, which usually ends in /mcp"),
-        ("200-html", "there is no MCP server at this address, which usually ends in /mcp"),
-        ("200-json", "there is no MCP server at this address, which usually ends in /mcp"),
+        ("401-html", "authentication is required: pass --header 'Authorization: Bearer …'"),
+        ("403-html", "access is denied: pass a different --header"),
+        ("404-html", "there is no MCP server at this address: check the URL, which usually ends in /mcp"),
+        ("405-html", "there is no MCP server at this address: check the URL, which usually ends in /mcp"),
+        ("200-html", "there is no MCP server at this address: check the URL, which usually ends in /mcp"),
+        ("200-json", "there is no MCP server at this address: check the URL, which usually ends in /mcp"),
         ("302-html", "Redirect to http://elsewhere.example/mcp not followed"),
-        ("500-html", "it has an error of its own (HTTP 500): see what it logs"),
+        ("500-html", "the server failed (HTTP 500): see its log"),
     ],
 )
-def test_a_url_that_is_no_mcp_server_is_said_to_be_none(odd: str, path: str, why: str) -> None:
+def test_a_url_without_an_mcp_server_is_reported_as_such(odd: str, path: str, why: str) -> None:
     done = run("call", f"{odd}/{path}", "add", "a=1")
     assert (done.returncode, done.stdout) == (2, "")
     assert why in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_server_that_dies_while_it_is_called_leaves_nobody_in_doubt_about_the_doubt() -> None:
+def test_a_server_that_dies_during_a_call_is_reported_as_unknown_outcome() -> None:
     done = run("call", COMMAND, "die")
     assert done.returncode == 1
-    assert "broke while 'die' was called: it may have run, or not. Look before you call it again" in done.stderr
-    assert "\nIt said:\n  the workshop opens" in done.stderr
+    assert (
+        "broke during a call of 'die', so it is unknown whether the call was started: check before you call again"
+        in done.stderr
+    )
+    assert "\nIts stderr:\n  the workshop opens" in done.stderr
 
 
-def test_a_server_that_is_away_later_leaves_its_calls_in_the_book() -> None:
+def test_calls_of_an_unavailable_server_stay_saved() -> None:
     with contextlib.ExitStack() as stack:
         url = stack.enter_context(serving("--http", "127.0.0.1:0"))
         assert run("call", url, "hold", "--detach").returncode == 0
         stack.close()
-        (slip,) = held()
-        done = run("wait", slip["task_id"])
+        (task_ref,) = list_saved_calls()
+        done = run("wait", task_ref["task_id"])
         assert done.returncode == 2
-        assert "nothing listens there" in done.stderr
-        assert held() == [slip]
+        assert "no server listens there" in done.stderr
+        assert list_saved_calls() == [task_ref]
 
 
-def test_a_token_is_sent_and_is_not_kept() -> None:
+def test_a_token_is_sent_and_not_saved() -> None:
     with serving("--http", "127.0.0.1:0") as url:
         secret = ["--header", "Authorization: Bearer my-secret"]
-        slip = json.loads(run("call", url, "hold", "--detach", "--json", *secret).stdout)
-        # Whoever sends no token is somebody else, to whom the task is not there.
-        stranger = run("get", slip["task_id"])
+        task_ref = json.loads(run("call", url, "hold", "--detach", "--json", *secret).stdout)
+        # Without the token the caller is a different one, which can't see the task.
+        stranger = run("get", task_ref["task_id"])
         assert stranger.returncode == 2
-        assert "want the --header that it was called with" in stranger.stderr
-        assert run("get", slip["task_id"], *secret).returncode == 4
-        assert "my-secret" not in json.dumps(held())
+        assert "require the --header of the call" in stranger.stderr
+        assert run("get", task_ref["task_id"], *secret).returncode == 4
+        assert "my-secret" not in json.dumps(list_saved_calls())

@@ -1,4 +1,4 @@
-"""A job must not be lost while its task is in the queue, however its coming meets what else goes on in the process."""
+"""A job is not lost while its task is queued, whatever else happens in the process at that time."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -33,38 +33,38 @@ ALONE = Tool("alone")
 
 
 @dataclass
-class ScriptedHands:
-    """Hands with no room at first. What happens while they look is the test's to say."""
+class ScriptedConsumer:
+    """A consumer without a free slot at first. The test sets what happens during its claims."""
 
     meanwhile: Callable[[], None] = lambda: None
     free_tools: frozenset[Tool] = frozenset()
-    takes: int = 0
+    claims: int = 0
     left: int = 0
-    """How many more there are, for who has done one."""
+    """The number of following tasks."""
     namespace: str = "default"
     concurrency: int = 2
     tools: frozenset[Tool] = frozenset({ALONE})
-    told: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
+    callbacks: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
 
     async def claim_next(self, job_tool: Tool | None) -> AttemptFuture | None:
         assert job_tool == ALONE
-        self.takes += 1
-        had_room = ALONE in self.free_tools
+        self.claims += 1
+        had_slot = ALONE in self.free_tools
         await asyncio.sleep(0)
         self.meanwhile()
-        return _done() if had_room else None
+        return _done() if had_slot else None
 
     async def claim_following(self) -> AttemptFuture | None:
         self.left -= 1
         return _done() if self.left >= 0 else None
 
     def on_free_change(self, callback: Callable[[], None]) -> None:
-        self.told.append(callback)
+        self.callbacks.append(callback)
 
-    def make_room(self) -> None:
+    def free_slot(self) -> None:
         self.free_tools = self.tools
-        for tell in self.told:
-            tell()
+        for callback in self.callbacks:
+            callback()
 
 
 def _done() -> AttemptFuture:
@@ -75,7 +75,7 @@ def _done() -> AttemptFuture:
 
 @pytest.fixture
 async def dispatcher(database_url: str) -> AsyncIterator[Dispatcher]:
-    """On a database in which one task is queued, with its job."""
+    """A dispatcher on a database in which one task is queued, with its job."""
     toolbox = Toolbox()
 
     @toolbox.tool
@@ -94,105 +94,105 @@ def count_jobs(url: str) -> int:
     return row[0]
 
 
-def forget_jobs(url: str) -> None:
+def delete_jobs(url: str) -> None:
     with psycopg.connect(url) as connection:
         connection.execute("TRUNCATE raincheck.procrastinate_jobs CASCADE")
 
 
-async def run(dispatcher: Dispatcher, hands: ScriptedHands, takes: int) -> None:
-    """Have jobs brought until they were taken so often."""
-    running = asyncio.create_task(dispatcher.run(hands))
+async def run(dispatcher: Dispatcher, consumer: ScriptedConsumer, claims: int) -> None:
+    """Run the dispatcher until the consumer has claimed this often."""
+    running = asyncio.create_task(dispatcher.run(consumer))
     try:
-        await eventually(lambda: hands.takes >= takes, f"the job came {takes} times")
+        await eventually(lambda: consumer.claims >= claims, f"the job was delivered {claims} times")
         await asyncio.sleep(0.2)
     finally:
         dispatcher.stop()
         await running
 
 
-async def test_a_job_that_there_is_no_room_for_goes_back(database_url: str, dispatcher: Dispatcher) -> None:
-    hands = ScriptedHands()
-    await run(dispatcher, hands, 1)
+async def test_a_job_without_a_free_slot_is_requeued(database_url: str, dispatcher: Dispatcher) -> None:
+    consumer = ScriptedConsumer()
+    await run(dispatcher, consumer, 1)
     assert await asyncio.to_thread(count_jobs, database_url) == 1
 
 
-async def test_a_job_comes_again_if_there_was_no_room_when_it_came_and_is_a_moment_later(
+async def test_a_job_is_redelivered_if_a_slot_becomes_free_just_after_its_claim_failed(
     database_url: str, dispatcher: Dispatcher
 ) -> None:
-    hands = ScriptedHands()
-    hands.meanwhile = hands.make_room
-    await run(dispatcher, hands, 2)
+    consumer = ScriptedConsumer()
+    consumer.meanwhile = consumer.free_slot
+    await run(dispatcher, consumer, 2)
     assert await asyncio.to_thread(count_jobs, database_url) == 0
 
 
-async def test_who_was_brought_one_goes_on_with_the_next_until_there_is_none(
+async def test_after_a_job_the_consumer_continues_with_following_tasks_until_none_is_left(
     database_url: str, dispatcher: Dispatcher
 ) -> None:
-    hands = ScriptedHands(free_tools=frozenset({ALONE}), left=3)
-    await run(dispatcher, hands, 1)
-    assert (hands.takes, hands.left) == (1, -1)
+    consumer = ScriptedConsumer(free_tools=frozenset({ALONE}), left=3)
+    await run(dispatcher, consumer, 1)
+    assert (consumer.claims, consumer.left) == (1, -1)
     assert await asyncio.to_thread(count_jobs, database_url) == 0
 
 
-async def test_a_job_is_done_with_also_if_the_next_task_can_not_be_had(
+async def test_a_job_is_finished_even_if_the_following_claim_fails(
     database_url: str, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def follow(_: ScriptedHands) -> None:
-        raise StoreUnavailable("a store", "it is away")
+    async def follow(_: ScriptedConsumer) -> None:
+        raise StoreUnavailable("a store", "it is unavailable")
 
-    monkeypatch.setattr(ScriptedHands, "claim_following", follow)
-    await run(dispatcher, ScriptedHands(free_tools=frozenset({ALONE})), 1)
+    monkeypatch.setattr(ScriptedConsumer, "claim_following", follow)
+    await run(dispatcher, ScriptedConsumer(free_tools=frozenset({ALONE})), 1)
     assert await asyncio.to_thread(count_jobs, database_url) == 0
 
 
-async def test_what_is_begun_without_a_job_takes_its_own_along(database_url: str) -> None:
+async def test_a_task_started_without_a_job_withdraws_its_own_job(database_url: str) -> None:
     async with open_store(database_url) as store:
-        scene = StoreHarness(store, FakeClock())
-        first, second = await scene.create(), await scene.create()
+        harness = StoreHarness(store, FakeClock())
+        first, second = await harness.create(), await harness.create()
         request = ClaimRequest(NAMESPACE, frozenset({TOOL}), "worker", timedelta(seconds=30), 1, withdraw_job=True)
-        (begun,) = await store.claim(request, now=scene.clock.now())
-        assert begun.id == first.id
+        (started,) = await store.claim(request, now=harness.clock.now())
+        assert started.id == first.id
         assert await asyncio.to_thread(count_jobs, database_url) == 1
-        # Another, who was brought the job that is left, finds what it was for.
-        (begun,) = await store.claim(replace(request, withdraw_job=False, job_tool=TOOL), now=scene.clock.now())
-        assert begun.id == second.id
+        # Another worker, which gets the remaining job, finds its task.
+        (started,) = await store.claim(replace(request, withdraw_job=False, job_tool=TOOL), now=harness.clock.now())
+        assert started.id == second.id
         assert await asyncio.to_thread(count_jobs, database_url) == 1
 
 
-async def test_what_is_begun_where_it_is_created_has_no_job_and_what_has_to_wait_has_one(database_url: str) -> None:
+async def test_a_directly_started_task_has_no_job_and_a_queued_one_has_one(database_url: str) -> None:
     offer = ClaimRequest(NAMESPACE, frozenset({TOOL}), "creator", timedelta(seconds=30), 1)
     async with open_store(database_url) as store:
-        scene = StoreHarness(store, FakeClock())
-        assert (await scene.create(claim=offer)).phase is Phase.RUNNING
+        harness = StoreHarness(store, FakeClock())
+        assert (await harness.create(claim=offer)).phase is Phase.RUNNING
         assert await asyncio.to_thread(count_jobs, database_url) == 0
-        await scene.create()
-        assert (await scene.create(claim=offer)).phase is Phase.QUEUED
+        await harness.create()
+        assert (await harness.create(claim=offer)).phase is Phase.QUEUED
         assert await asyncio.to_thread(count_jobs, database_url) == 2
 
 
-async def test_many_that_are_done_at_once_are_given_the_next_in_one_claim(database_url: str) -> None:
+async def test_many_slots_that_become_free_at_once_are_filled_in_waves(database_url: str) -> None:
     toolbox = Toolbox()
     gates = [asyncio.Event() for _ in range(2)]
-    began: asyncio.Queue[int] = asyncio.Queue()
+    starts: asyncio.Queue[int] = asyncio.Queue()
 
     @toolbox.tool
     async def wave(number: int) -> None:
-        began.put_nowait(number)
+        starts.put_nowait(number)
         await gates[number].wait()
 
     async with open_store(database_url) as store, Engine(store, toolbox, settings=Settings(concurrency=4)) as engine:
         tasks = [await engine.submit("wave", {"number": 0}) for _ in range(4)]
         tasks += [await engine.submit("wave", {"number": 1}) for _ in range(4)]
-        assert [await began.get() for _ in range(4)] == [0, 0, 0, 0]
+        assert [await starts.get() for _ in range(4)] == [0, 0, 0, 0]
         gates[0].set()
-        assert [await began.get() for _ in range(4)] == [1, 1, 1, 1]
+        assert [await starts.get() for _ in range(4)] == [1, 1, 1, 1]
         gates[1].set()
         for task in tasks:
             assert (await engine.wait(task.id)).task.phase is Phase.COMPLETED
         await eventually(lambda: count_jobs(database_url) == 0, "no job is left")
 
 
-async def test_two_jobs_that_come_at_once_do_not_count_on_the_same_place(database_url: str) -> None:
+async def test_two_concurrent_jobs_do_not_use_the_same_slot(database_url: str) -> None:
     toolbox = Toolbox()
     running: list[str] = []
     gate = asyncio.Event()
@@ -205,20 +205,20 @@ async def test_two_jobs_that_come_at_once_do_not_count_on_the_same_place(databas
     async with open_store(database_url) as store:
         for _ in range(2):
             await Engine(store, toolbox, works=False).submit("narrow")
-        means = EngineDeps(store, SystemClock(), Limits())
-        settings, room = Settings(), SlotDemand()
-        places = SlotPool(toolbox, settings.concurrency, room)
-        runner = AttemptRunner(means, toolbox, settings, room, lambda _: None)
-        hands = Claimer(means, "default", "holder", toolbox, runner, settings, places, room)
-        (tool,) = hands.tools
-        begun = await asyncio.gather(hands.claim_next(tool), hands.claim_next(tool))
+        deps = EngineDeps(store, SystemClock(), Limits())
+        settings, demand = Settings(), SlotDemand()
+        slots = SlotPool(toolbox, settings.concurrency, demand)
+        runner = AttemptRunner(deps, toolbox, settings, demand, lambda _: None)
+        consumer = Claimer(deps, "default", "holder", toolbox, runner, settings, slots, demand)
+        (tool,) = consumer.tools
+        started = await asyncio.gather(consumer.claim_next(tool), consumer.claim_next(tool))
         gate.set()
-        assert [job is not None for job in begun].count(True) == 1
-        await asyncio.wait([job for job in begun if job is not None])
+        assert [attempt is not None for attempt in started].count(True) == 1
+        await asyncio.wait([attempt for attempt in started if attempt is not None])
     assert len(running) == 1
 
 
-async def test_what_waits_is_begun_in_the_place_of_one_that_no_job_had_brought(
+async def test_a_waiting_task_is_started_in_the_slot_of_a_directly_started_one(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dispatch, "UNSERVED_SECONDS", 3_600.0)
@@ -230,21 +230,21 @@ async def test_what_waits_is_begun_in_the_place_of_one_that_no_job_had_brought(
         await gate.wait()
 
     async with open_store(database_url) as store, Engine(store, toolbox, settings=Settings(concurrency=2)) as engine:
-        begun = [await engine.submit("gated") for _ in range(2)]
+        started = [await engine.submit("gated") for _ in range(2)]
         waiting = [await engine.submit("gated") for _ in range(4)]
-        assert [task.phase for task in (*begun, *waiting)] == [Phase.RUNNING] * 2 + [Phase.QUEUED] * 4
-        # No dispatcher delivers them any more, and the engine looks for such tasks once an hour.
-        await asyncio.to_thread(forget_jobs, database_url)
+        assert [task.phase for task in (*started, *waiting)] == [Phase.RUNNING] * 2 + [Phase.QUEUED] * 4
+        # No dispatcher delivers them any more, and the engine searches for such tasks only once an hour.
+        await asyncio.to_thread(delete_jobs, database_url)
         gate.set()
         async with asyncio.timeout(60):
-            for task in (*begun, *waiting):
+            for task in (*started, *waiting):
                 assert (await engine.wait(task.id)).task.phase is Phase.COMPLETED
 
 
-async def test_what_may_run_at_once_after_a_pause_or_a_failure_waits_for_no_look(
+async def test_a_task_that_is_due_at_once_after_a_pause_or_a_failure_needs_no_poll(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Nobody looks for what is due: it has a job, or none.
+    # No recovery wakes due tasks: each has a job already.
     monkeypatch.setattr(dispatch, "RECOVER_INTERVAL", 3_600.0)
     toolbox = Toolbox()
 
@@ -255,12 +255,12 @@ async def test_what_may_run_at_once_after_a_pause_or_a_failure_waits_for_no_look
         return task.attempt
 
     async with open_store(database_url) as store:
-        asked = Engine(store, toolbox, works=False)
+        caller = Engine(store, toolbox, works=False)
         # Before a worker runs, so that none starts the task before it is paused.
-        paused = await asked.submit("stumbles")
-        await asked.pause(paused.id)
+        paused = await caller.submit("stumbles")
+        await caller.pause(paused.id)
         async with Engine(store, toolbox) as engine, asyncio.timeout(60):
             task = await engine.submit("stumbles")
             assert await engine.result(task.id) == 2
-            await asked.resume(paused.id)
+            await caller.resume(paused.id)
             assert (await engine.wait(paused.id)).task.is_terminal

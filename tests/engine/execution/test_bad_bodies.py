@@ -1,4 +1,4 @@
-"""Bodies that do what they should not: their task ends with a clear error, and nothing else is harmed."""
+"""Misbehaving bodies end only their own task, with a clear error."""
 
 import asyncio
 import logging
@@ -14,7 +14,7 @@ from raincheck.core.policies import RetryPolicy
 from raincheck.core.records import View
 from raincheck.engine import Settings, SyncTaskContext, TaskContext, Toolbox
 from raincheck.errors import InvalidValue, ToolError
-from tests.support.engine.harness import Bench, outcome_of
+from tests.support.engine.harness import EngineHarness, outcome_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -47,9 +47,9 @@ class UnspeakableRefusal(InvalidValue):
     __str__ = Unspeakable.__str__
 
 
-async def ended(bench: Bench, tool: str, **arguments: Json) -> View:
-    task = await bench.engine.submit(tool, arguments)
-    return await bench.engine.wait(task.id)
+async def ended(harness: EngineHarness, tool: str, **arguments: Json) -> View:
+    task = await harness.engine.submit(tool, arguments)
+    return await harness.engine.wait(task.id)
 
 
 @pytest.mark.parametrize(
@@ -62,8 +62,8 @@ async def ended(bench: Bench, tool: str, **arguments: Json) -> View:
     ],
 )
 @pytest.mark.parametrize("kind", ["async", "plain"])
-async def test_a_result_that_is_not_json_fails_the_task_and_is_not_tried_again(
-    bench: Bench, value: object, why: str, kind: str
+async def test_a_result_that_is_not_json_fails_the_task_without_a_retry(
+    harness: EngineHarness, value: object, why: str, kind: str
 ) -> None:
     async def in_the_loop() -> object:
         return value
@@ -71,39 +71,39 @@ async def test_a_result_that_is_not_json_fails_the_task_and_is_not_tried_again(
     def in_a_thread() -> object:
         return value
 
-    bench.toolbox.tool(name="wrong")(in_the_loop if kind == "async" else in_a_thread)
-    async with bench.working():
-        task, error = await bench.failure_of("wrong")
+    harness.toolbox.tool(name="wrong")(in_the_loop if kind == "async" else in_a_thread)
+    async with harness.running():
+        task, error = await harness.failure_of("wrong")
     assert "the result of tool 'wrong' can't be written as JSON" in error["message"]
     assert why in error["message"]
     assert task.attempt_number == 1
 
 
-async def test_a_result_that_is_too_large_fails_the_task_and_is_not_tried_again(bench: Bench) -> None:
-    @bench.toolbox.tool
+async def test_a_result_that_is_too_large_fails_the_task_without_a_retry(harness: EngineHarness) -> None:
+    @harness.toolbox.tool
     async def talkative() -> str:
         return "x" * 1_000
 
-    async with bench.working(Settings(lease=1, limits=Limits(outcome=500))):
-        task, error = await bench.failure_of("talkative")
+    async with harness.running(Settings(lease=1, limits=Limits(outcome=500))):
+        task, error = await harness.failure_of("talkative")
     assert "the result has 1,002 bytes, and 500 are allowed" in error["message"]
     assert task.attempt_number == 1
 
 
-async def test_the_text_of_an_unforeseen_error_is_for_the_operator_alone(
-    bench: Bench, caplog: pytest.LogCaptureFixture
+async def test_the_text_of_an_unexpected_error_is_only_for_the_operator(
+    harness: EngineHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    @bench.toolbox.tool(retry=RetryPolicy(attempts=2, first_wait=ONCE.first_wait * 0))
+    @harness.toolbox.tool(retry=RetryPolicy(attempts=2, first_wait=ONCE.first_wait * 0))
     async def leaky() -> None:
         raise ConnectionError(f"can't reach {SECRET}")
 
-    async with bench.working():
-        task, error = await bench.failure_of("leaky")
-        history = await bench.history(task.id)
+    async with harness.running():
+        task, error = await harness.failure_of("leaky")
+        history = await harness.history(task.id)
 
     assert set(error) == {"kind", "message", "error_id"}
     assert SECRET not in str([error, task, [entry.note for entry in history]])
-    assert error["message"] == f"tool 'leaky' failed unexpectedly: its operator finds it as error {error['error_id']}"
+    assert error["message"] == f"tool 'leaky' failed unexpectedly: ask its operator about error {error['error_id']}"
     assert task.status_message == error["message"]
     retried, failed = (entry for entry in history if entry.detail is not None)
     assert (retried.event, failed.event) == ("retry", "fail")
@@ -178,8 +178,8 @@ def refuse_unspeakably() -> NoReturn:
         (refuse_unspeakably, "no words"),
     ],
 )
-async def test_whatever_a_body_raises_ends_its_task_and_nothing_else(
-    bench: Bench, misbehave: Callable[[], NoReturn], name: str, kind: str, caplog: pytest.LogCaptureFixture
+async def test_any_error_of_a_body_ends_only_its_task(
+    harness: EngineHarness, misbehave: Callable[[], NoReturn], name: str, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     # What is logged of it may have half a character in it, which the test runner can't pass on.
     caplog.set_level(logging.CRITICAL, logger="raincheck")
@@ -202,39 +202,39 @@ async def test_whatever_a_body_raises_ends_its_task_and_nothing_else(
         "step of async": in_a_step,
         "step of plain": in_a_plain_step,
     }
-    bench.toolbox.tool(name="bad", retry=ONCE)(bodies[kind])
+    harness.toolbox.tool(name="bad", retry=ONCE)(bodies[kind])
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def good() -> str:
         return "still here"
 
-    async with bench.working():
-        task, error = await bench.failure_of("bad")
+    async with harness.running():
+        task, error = await harness.failure_of("bad")
         assert "tool 'bad' failed unexpectedly" in error["message"]
-        entry = (await bench.history(task.id))[-1]
+        entry = (await harness.history(task.id))[-1]
         detail: Any = decode(entry.detail or b"")  # type: ignore[arg-type] # it is there
         # Python itself makes a RuntimeError of a StopIteration that leaves a coroutine.
         assert name in detail["traceback"]
         assert task.attempt_number == 1
-        assert await bench.result_of("good") == "still here"
+        assert await harness.result_of("good") == "still here"
 
 
-async def test_an_error_that_is_no_exception_is_not_tried_again_unless_it_is_named(bench: Bench) -> None:
+async def test_an_error_that_is_not_an_exception_is_not_retried_unless_it_is_named(harness: EngineHarness) -> None:
     tries: list[str] = []
 
-    @bench.toolbox.tool(retry=RetryPolicy(attempts=3, first_wait=ONCE.first_wait * 0))
+    @harness.toolbox.tool(retry=RetryPolicy(attempts=3, first_wait=ONCE.first_wait * 0))
     async def rude() -> None:
         tries.append("rude")
         raise Rude
 
-    @bench.toolbox.tool(retry=RetryPolicy(attempts=3, first_wait=ONCE.first_wait * 0), retry_on=(Rude,))
+    @harness.toolbox.tool(retry=RetryPolicy(attempts=3, first_wait=ONCE.first_wait * 0), retry_on=(Rude,))
     async def known_to_be_rude() -> None:
         tries.append("known")
         raise Rude
 
-    async with bench.working():
-        await bench.failure_of("rude")
-        await bench.failure_of("known_to_be_rude")
+    async with harness.running():
+        await harness.failure_of("rude")
+        await harness.failure_of("known_to_be_rude")
     assert tries == ["rude", "known", "known", "known"]
 
 
@@ -246,55 +246,55 @@ async def test_an_error_that_is_no_exception_is_not_tried_again_unless_it_is_nam
         (ToolError("nothing", {}), {}),
     ],
 )
-async def test_an_error_for_the_caller_completes_the_task_and_its_content_is_kept(
-    bench: Bench, error: ToolError, outcome: Json
+async def test_an_error_for_the_caller_completes_the_task_with_its_content(
+    harness: EngineHarness, error: ToolError, outcome: Json
 ) -> None:
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def refuse() -> None:
         raise error
 
-    async with bench.working():
-        view = await ended(bench, "refuse")
+    async with harness.running():
+        view = await ended(harness, "refuse")
     assert (view.task.phase, view.task.is_error, view.task.attempt_number) == (Phase.COMPLETED, True, 1)
     assert outcome_of(view) == outcome
     assert view.task.status_message == str(error)
 
 
-async def test_an_error_for_the_caller_whose_content_is_not_json_fails_the_task(bench: Bench) -> None:
-    @bench.toolbox.tool
+async def test_an_error_for_the_caller_whose_content_is_not_json_fails_the_task(harness: EngineHarness) -> None:
+    @harness.toolbox.tool
     async def refuse() -> None:
         raise ToolError("no", {1, 2})
 
-    async with bench.working():
-        _, error = await bench.failure_of("refuse")
+    async with harness.running():
+        _, error = await harness.failure_of("refuse")
     assert "the error of tool 'refuse' can't be written as JSON" in error["message"]
 
 
-async def test_a_task_whose_arguments_another_version_took_fails_with_what_is_wrong(bench: Bench) -> None:
-    @bench.toolbox.tool
+async def test_a_task_with_arguments_of_another_version_fails_with_the_reason(harness: EngineHarness) -> None:
+    @harness.toolbox.tool
     async def report(year: int) -> int:
         return year
 
-    async with bench.working(works=False) as engine:
+    async with harness.running(works=False) as engine:
         task = await engine.submit("report", {"year": 2026})
 
-    bench.toolbox = Toolbox()
+    harness.toolbox = Toolbox()
 
-    @bench.toolbox.tool(name="report", version="2", continues=("1",))
+    @harness.toolbox.tool(name="report", version="2", continues=("1",))
     async def newer(month: int) -> int:
         return month
 
-    async with bench.working() as engine:
+    async with harness.running() as engine:
         view = await engine.wait(task.id)
     assert (view.task.phase, view.task.attempt_number) == (Phase.FAILED, 1)
     assert "tool 'report' can't be called like that: missing a required argument: 'month'" in str(outcome_of(view))
 
 
-async def test_an_argument_in_the_place_of_the_context_is_refused(bench: Bench) -> None:
-    @bench.toolbox.tool
+async def test_an_argument_with_the_name_of_the_context_is_rejected(harness: EngineHarness) -> None:
+    @harness.toolbox.tool
     async def report(year: int, task: TaskContext) -> int:
         return year + task.attempt
 
-    async with bench.working() as engine:
+    async with harness.running() as engine:
         with pytest.raises(InvalidValue, match=r"tool 'report' can't be called like that: .*'task'"):
             await engine.submit("report", {"year": 2026, "task": "mine"})

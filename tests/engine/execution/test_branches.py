@@ -1,4 +1,4 @@
-"""Bodies with branches: what one of them waits for, and what stops it, is never taken for work that was done."""
+"""Bodies with branches park, pause and stop correctly, whatever their branches wait for."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ from raincheck.engine import Engine, Settings, SyncTaskContext, TaskContext
 from raincheck.errors import ToolError
 from raincheck.stores.base import Store
 from tests.support.engine import isolated_bodies
-from tests.support.engine.harness import QUICK, Bench
+from tests.support.engine.harness import QUICK, EngineHarness
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -50,12 +50,12 @@ async def waited_for(*branches: Awaitable[object]) -> None:
 
 
 @pytest.mark.parametrize("together", [in_a_group, gathered, waited_for])
-async def test_a_body_whose_branches_wait_is_parked_and_not_taken_for_ended(
-    bench: Bench, together: Callable[..., Awaitable[None]]
+async def test_a_body_whose_branches_wait_is_parked_and_has_not_ended(
+    harness: EngineHarness, together: Callable[..., Awaitable[None]]
 ) -> None:
     went_on: list[int] = []
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def ask_both(task: TaskContext) -> dict[str, Json]:
         answers: dict[str, Json] = {}
 
@@ -66,9 +66,9 @@ async def test_a_body_whose_branches_wait_is_parked_and_not_taken_for_ended(
         went_on.append(len(answers))
         return answers
 
-    async with bench.working() as engine:
+    async with harness.running() as engine:
         task = await engine.submit("ask_both")
-        await bench.reach(task.id, Phase.PARKED)
+        await harness.reach(task.id, Phase.PARKED)
         await engine.answer(task.id, {"b-0": yes("b")})
         await engine.wait(task.id, until=lambda task: task.phase is Phase.PARKED and task.attempt_number == 2)
         await engine.answer(task.id, {"a-0": yes("a")})
@@ -76,11 +76,11 @@ async def test_a_body_whose_branches_wait_is_parked_and_not_taken_for_ended(
     assert went_on == [2], "what comes after the branches runs when they have done their work, and not before"
 
 
-async def test_a_pause_among_branches_is_no_end(bench: Bench) -> None:
+async def test_a_body_with_branches_that_is_paused_has_not_ended(harness: EngineHarness) -> None:
     may_go_on = asyncio.Event()
     ran: list[int] = []
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def many_steps(task: TaskContext) -> int:
         async def branch(number: int) -> None:
             await task.step(f"first {number}", may_go_on.wait)
@@ -91,20 +91,20 @@ async def test_a_pause_among_branches_is_no_end(bench: Bench) -> None:
                 group.create_task(branch(number))
         return len(ran)
 
-    async with bench.working() as engine:
+    async with harness.running() as engine:
         task = await engine.submit("many_steps")
-        await bench.reach(task.id, Phase.RUNNING)
+        await harness.reach(task.id, Phase.RUNNING)
         await engine.pause(task.id)
         await engine.wait(task.id, until=lambda task: task.pausing)
         may_go_on.set()
-        await bench.reach(task.id, Phase.PAUSED)
+        await harness.reach(task.id, Phase.PAUSED)
         await engine.resume(task.id)
         await engine.wait(task.id)
     assert sorted(ran) == [0, 1, 2, 3, 4]
 
 
-async def test_branches_of_a_plain_body_that_wait_are_parked_too(bench: Bench) -> None:
-    @bench.toolbox.tool
+async def test_branches_of_a_plain_body_that_wait_are_parked_too(harness: EngineHarness) -> None:
+    @harness.toolbox.tool
     def ask_both(task: SyncTaskContext) -> list[str]:
         def ask(name: str) -> str:
             return task.elicit("?", ANYTHING, name=name).action
@@ -113,18 +113,20 @@ async def test_branches_of_a_plain_body_that_wait_are_parked_too(bench: Bench) -
             asked = [pool.submit(ask, name) for name in "ab"]
             return [one.result() if one.exception() is None else "nothing" for one in asked]
 
-    async with bench.working() as engine:
+    async with harness.running() as engine:
         task = await engine.submit("ask_both")
-        await bench.reach(task.id, Phase.PARKED)
+        await harness.reach(task.id, Phase.PARKED)
         await engine.answer(task.id, {"a-0": yes("a"), "b-0": yes("b")})
         assert await engine.result(task.id) == ["accept", "accept"]
 
 
 @pytest.mark.parametrize("stops_by", ["shutdown", "timeout"])
-async def test_what_a_body_returns_because_it_was_told_to_stop_is_not_its_result(bench: Bench, stops_by: str) -> None:
+async def test_the_return_value_of_a_body_that_was_stopped_is_not_its_result(
+    harness: EngineHarness, stops_by: str
+) -> None:
     began = threading.Event()
 
-    @bench.toolbox.tool(attempt_timeout=0.2 if stops_by == "timeout" else None, retry=AT_ONCE)
+    @harness.toolbox.tool(attempt_timeout=0.2 if stops_by == "timeout" else None, retry=AT_ONCE)
     def polite(task: SyncTaskContext) -> str:
         if task.attempt > 1:
             return "all of it"
@@ -133,38 +135,38 @@ async def test_what_a_body_returns_because_it_was_told_to_stop_is_not_its_result
             time.sleep(0.005)
         return "part of it"
 
-    async with bench.working(Settings(grace=0.05)) as engine:
+    async with harness.running(Settings(grace=0.05)) as engine:
         task = await engine.submit("polite")
         await asyncio.to_thread(began.wait, 10)
         if stops_by == "timeout":
             assert await engine.result(task.id) == "all of it"
-    async with bench.working() as engine:
+    async with harness.running() as engine:
         assert await engine.result(task.id) == "all of it"
 
 
-async def test_sleeps_and_children_of_branches_are_found_again_in_whatever_order(bench: Bench) -> None:
-    @bench.toolbox.tool
+async def test_sleeps_and_children_of_branches_are_matched_in_any_order(harness: EngineHarness) -> None:
+    @harness.toolbox.tool
     async def child(number: int) -> int:
         return number
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def parent(task: TaskContext) -> list[Json]:
         async def branch(name: str, seconds: float, number: int) -> Json:
-            # The first time one is slower; when the task goes on, both are as quick as their records.
+            # One is slower the first time. When the task resumes, both are replayed at once.
             await task.step(name, asyncio.sleep, 0.05 * number)
             await task.sleep(seconds)
             return await (await task.spawn("child", {"number": number})).result()
 
         return list(await asyncio.gather(branch("slow", 0.3, 2), branch("fast", 0.4, 1)))
 
-    async with bench.working() as engine:
+    async with harness.running() as engine:
         task = await engine.submit("parent")
         assert await engine.result(task.id) == [2, 1]
-        assert "park" in await bench.events(task.id)
+        assert "park" in await harness.events(task.id)
 
 
-async def test_an_error_for_the_caller_reaches_them_from_a_branch_too(bench: Bench) -> None:
-    @bench.toolbox.tool
+async def test_an_error_for_the_caller_reaches_it_from_a_branch_too(harness: EngineHarness) -> None:
+    @harness.toolbox.tool
     async def grouped(task: TaskContext) -> None:
         async def refuse() -> None:
             raise ToolError("no such year", content={"year": 1})
@@ -173,13 +175,13 @@ async def test_an_error_for_the_caller_reaches_them_from_a_branch_too(bench: Ben
             group.create_task(refuse())
             group.create_task(task.step("other", asyncio.sleep, 10))
 
-    async with bench.working() as engine:
+    async with harness.running() as engine:
         task = await engine.submit("grouped")
         view = await engine.wait(task.id)
     assert (view.task.phase, view.task.is_error, view.outcome) == (Phase.COMPLETED, True, b'{"year":1}')
 
 
-async def test_a_step_in_a_thread_that_outlives_its_attempt_keeps_its_place(bench: Bench) -> None:
+async def test_a_step_in_a_thread_that_outlives_its_attempt_keeps_its_slot(harness: EngineHarness) -> None:
     may_end, running, most = threading.Event(), [0], [0]
 
     def slow() -> None:
@@ -188,21 +190,21 @@ async def test_a_step_in_a_thread_that_outlives_its_attempt_keeps_its_place(benc
         may_end.wait(10)
         running[0] -= 1
 
-    @bench.toolbox.tool(attempt_timeout=0.1, grace=0.05, concurrency=1, retry=AT_ONCE)
+    @harness.toolbox.tool(attempt_timeout=0.1, grace=0.05, concurrency=1, retry=AT_ONCE)
     async def work(task: TaskContext) -> None:
         await task.step("slow", slow)
 
-    async with bench.working() as engine:
+    async with harness.running() as engine:
         task = await engine.submit("work")
         await engine.wait(task.id, until=lambda task: task.failures == 1)
         # The task may try again, and there is a place for it, but not one for its tool.
-        await bench.reach(task.id, Phase.PARKED)
+        await harness.reach(task.id, Phase.PARKED)
         may_end.set()
         await engine.wait(task.id)
     assert most == [1]
 
 
-async def test_not_too_many_steps_run_in_threads_at_once(bench: Bench) -> None:
+async def test_the_number_of_concurrent_step_threads_is_limited(harness: EngineHarness) -> None:
     lock, running, most = threading.Lock(), [0], [0]
 
     def step() -> None:
@@ -213,64 +215,64 @@ async def test_not_too_many_steps_run_in_threads_at_once(bench: Bench) -> None:
         with lock:
             running[0] -= 1
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def work(task: TaskContext) -> int:
         await asyncio.gather(*(task.step(f"step {number}", step) for number in range(200)))
         return most[0]
 
-    async with bench.working():
-        assert 1 <= int(str(await bench.result_of("work"))) <= 32
+    async with harness.running():
+        assert 1 <= int(str(await harness.result_of("work"))) <= 32
 
 
-async def test_steps_that_were_given_up_on_do_not_keep_a_body_in_a_process_from_parking(bench: Bench) -> None:
-    bench.toolbox.tool(isolation="process")(isolated_bodies.hurried)
-    async with bench.working() as engine:
+async def test_cancelled_steps_do_not_keep_a_body_in_a_process_from_parking(harness: EngineHarness) -> None:
+    harness.toolbox.tool(isolation="process")(isolated_bodies.hurried)
+    async with harness.running() as engine:
         task = await engine.submit("hurried")
-        await bench.reach(task.id, Phase.PARKED)
+        await harness.reach(task.id, Phase.PARKED)
 
 
-async def test_a_report_that_can_not_be_put_into_words_is_left_out(bench: Bench) -> None:
+async def test_a_report_with_an_unreadable_message_is_dropped(harness: EngineHarness) -> None:
     class Silent:
         def __str__(self) -> str:
             raise RuntimeError("no words")
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def speechless(task: TaskContext) -> str:
         await task.status(cast("str", Silent()))
         await task.progress(1, 2, cast("str", Silent()))
         return "done"
 
-    async with bench.working():
-        assert await bench.result_of("speechless") == "done"
+    async with harness.running():
+        assert await harness.result_of("speechless") == "done"
 
 
-async def test_a_body_that_takes_no_refusal_does_not_take_the_loop_with_it(bench: Bench) -> None:
+async def test_a_body_that_ignores_refused_calls_does_not_block_the_loop(harness: EngineHarness) -> None:
     began, may_end = asyncio.Event(), asyncio.Event()
 
-    @bench.toolbox.tool(grace=0.1)
+    @harness.toolbox.tool(grace=0.1)
     async def insists(task: TaskContext) -> None:
         while not may_end.is_set():
             began.set()
             with contextlib.suppress(BaseException):
                 await task.progress(1)
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def quick() -> str:
         return "still here"
 
-    async with bench.working() as engine:
+    async with harness.running() as engine:
         task = await engine.submit("insists")
         await began.wait()
         await engine.cancel(task.id)
         for _ in range(10):
-            assert await asyncio.wait_for(bench.result_of("quick"), 20) == "still here"
+            assert await asyncio.wait_for(harness.result_of("quick"), 20) == "still here"
         may_end.set()
 
 
-async def test_what_a_body_tidies_up_when_it_is_parked_is_not_cut_off(bench: Bench) -> None:
+async def test_the_cleanup_of_a_parked_body_is_not_interrupted(harness: EngineHarness) -> None:
     tidied: list[int] = []
 
-    @bench.toolbox.tool(grace=4)
+    @harness.toolbox.tool(grace=4)
     async def tidy(task: TaskContext) -> int:
         try:
             await task.elicit("?", ANYTHING)
@@ -279,31 +281,33 @@ async def test_what_a_body_tidies_up_when_it_is_parked_is_not_cut_off(bench: Ben
             tidied.append(task.attempt)
         return task.attempt
 
-    async with bench.working() as engine:
+    async with harness.running() as engine:
         task = await engine.submit("tidy")
-        await bench.reach(task.id, Phase.PARKED)
+        await harness.reach(task.id, Phase.PARKED)
         assert tidied == [1]
         await engine.answer(task.id, {"elicit-0": yes("go on")})
         assert await engine.result(task.id) == 2
 
 
-async def test_a_body_that_has_returned_is_not_taken_for_stopped_while_its_process_ends(bench: Bench) -> None:
-    bench.toolbox.tool(isolation="process", attempt_timeout=2, grace=5, retry=NEVER_TWICE)(isolated_bodies.ends_slowly)
-    async with bench.working() as engine:
+async def test_a_body_that_has_returned_keeps_its_result_while_its_process_exits(harness: EngineHarness) -> None:
+    harness.toolbox.tool(isolation="process", attempt_timeout=2, grace=5, retry=NEVER_TWICE)(
+        isolated_bodies.ends_slowly
+    )
+    async with harness.running() as engine:
         task = await engine.submit("ends_slowly")
         assert await engine.result(task.id) == "expensive"
 
 
-async def test_a_context_belongs_to_its_loop(bench: Bench) -> None:
-    @bench.toolbox.tool
+async def test_a_context_belongs_to_its_loop(harness: EngineHarness) -> None:
+    @harness.toolbox.tool
     async def elsewhere(task: TaskContext) -> None:
         async def report() -> None:
             await task.progress(1)
 
         await asyncio.to_thread(asyncio.run, report())
 
-    async with bench.working():
-        _, error = await bench.failure_of("elsewhere")
+    async with harness.running():
+        _, error = await harness.failure_of("elsewhere")
     assert "a context belongs to the event loop that its body runs in" in error["message"]
 
 
@@ -322,10 +326,10 @@ class SlowArtifacts:
         await self._store.commit(changes)
 
 
-async def test_a_branch_that_waits_for_the_store_is_not_cut_off_by_the_park_of_another(bench: Bench) -> None:
+async def test_a_branch_that_waits_for_the_store_is_not_interrupted_by_a_park(harness: EngineHarness) -> None:
     done = asyncio.Event()
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def both(task: TaskContext) -> None:
         async def keep() -> None:
             await asyncio.sleep(QUICK.park_after / 3)
@@ -335,8 +339,8 @@ async def test_a_branch_that_waits_for_the_store_is_not_cut_off_by_the_park_of_a
 
         await asyncio.gather(task.elicit("Sure?", {"type": "object"}), keep())
 
-    slow: Any = SlowArtifacts(bench.store)
-    async with Engine(slow, bench.toolbox, settings=QUICK) as engine:
+    slow: Any = SlowArtifacts(harness.store)
+    async with Engine(slow, harness.toolbox, settings=QUICK) as engine:
         task = await engine.submit("both")
         async with asyncio.timeout(20):
             await done.wait()

@@ -1,4 +1,4 @@
-"""The pure parts: how checkpoints are found again, what tells arguments apart, what answers become."""
+"""Matching of checkpoints, fingerprints of arguments, and parsing of answers."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -33,7 +33,7 @@ def recorded(*found: Step | InputRequest, version: str = "1") -> Checkpoints:
     return Checkpoints(Journal(TASK, encode({}), None, None, steps, questions, ()), version)
 
 
-def test_each_use_of_a_name_has_a_number_of_its_own() -> None:
+def test_each_use_of_a_name_has_its_own_number() -> None:
     checkpoints = recorded()
     assert [checkpoints.next_occurrence(name) for name in ("a", "b", "a", "a", "b")] == [0, 0, 1, 2, 1]
 
@@ -48,12 +48,12 @@ def test_a_step_is_found_by_name_and_number() -> None:
     checkpoints.check_all_replayed()
 
 
-def test_a_step_with_another_fingerprint_is_refused_and_both_are_named() -> None:
+def test_a_step_with_another_fingerprint_is_rejected_and_both_are_named() -> None:
     with pytest.raises(CheckpointMismatch) as raised:
         recorded(step("load", 1), version="2").find_step("load", 1, "step:b")
     said = str(raised.value)
     assert "task 't1' has step 'load' (use 2) on record from attempt 1 as step:a" in said
-    assert "attempt 2 (tool 'report' in version '2', begun under version '1') asks for it as step:b" in said
+    assert "attempt 2 (tool 'report' in version '2', started under version '1') requested it as step:b" in said
 
 
 def test_a_question_is_found_by_its_key_and_only_if_it_is_the_same() -> None:
@@ -62,11 +62,11 @@ def test_a_question_is_found_by_its_key_and_only_if_it_is_the_same() -> None:
     assert recorded(asked).find_input("elicit-1", InputKind.ELICITATION, {"message": "now?"}) is None
     with pytest.raises(CheckpointMismatch, match="question 'elicit-0' on record from attempt 1 as another elicitation"):
         recorded(asked).find_input("elicit-0", InputKind.ELICITATION, {"message": "later?"})
-    with pytest.raises(CheckpointMismatch, match=r"as another elicitation, and .* asks for it as this sampling"):
+    with pytest.raises(CheckpointMismatch, match=r"as another elicitation, but .* requested it as this sampling"):
         recorded(asked).find_input("elicit-0", InputKind.SAMPLING, {"message": "now?"})
 
 
-def test_whatever_is_on_record_must_be_asked_for_before_the_end() -> None:
+def test_every_recorded_checkpoint_must_be_replayed_before_the_end() -> None:
     checkpoints = recorded(step("load"), step("save"), question("elicit-0"), question("elicit-1"))
     assert checkpoints.is_replaying
     checkpoints.find_step("load", 0, "step:a")
@@ -79,7 +79,7 @@ def test_whatever_is_on_record_must_be_asked_for_before_the_end() -> None:
     assert "elicit-1" not in said
 
 
-def test_an_attempt_replays_until_it_has_asked_for_all_that_is_on_record() -> None:
+def test_an_attempt_is_replaying_until_it_has_reached_every_recorded_checkpoint() -> None:
     checkpoints = recorded(step("load"), question("elicit-0"))
     checkpoints.find_step("load", 0, "step:a")
     assert checkpoints.is_replaying
@@ -113,13 +113,11 @@ class Connection:
         ((float("nan"),), (float("nan"),)),
     ],
 )
-def test_arguments_that_are_the_same_as_far_as_one_can_tell_have_one_fingerprint(
-    one: tuple[Any, ...], other: tuple[Any, ...]
-) -> None:
+def test_equal_arguments_have_the_same_fingerprint(one: tuple[Any, ...], other: tuple[Any, ...]) -> None:
     assert fingerprint("step", one, {}) == fingerprint("step", other, {})
 
 
-def test_arguments_that_differ_have_fingerprints_that_differ() -> None:
+def test_different_arguments_have_different_fingerprints() -> None:
     marks = [
         fingerprint("step", (1,), {}),
         fingerprint("step", (2,), {}),
@@ -139,7 +137,7 @@ def test_arguments_that_differ_have_fingerprints_that_differ() -> None:
     assert all(len(mark) < 30 for mark in marks)
 
 
-def test_arguments_too_deep_to_look_through_are_no_reason_to_fail() -> None:
+def test_arguments_that_are_nested_too_deeply_have_a_fingerprint() -> None:
     deep: list[Any] = []
     for _ in range(100_000):
         deep = [deep]
@@ -162,22 +160,24 @@ class Nested(BaseModel):
     inner: Confirm
 
 
-def test_what_is_asked_for_is_a_schema_or_a_model_that_has_one() -> None:
+def test_the_schema_of_a_question_is_a_json_schema_or_a_model() -> None:
     assert to_json_schema({"type": "object"}) == {"type": "object"}
     assert to_json_schema(Confirm) == Confirm.model_json_schema()
-    with pytest.raises(InvalidValue, match="ask for a JSON Schema or a pydantic model, not <class 'int'>"):
+    with pytest.raises(
+        InvalidValue, match="the schema of an input request is a JSON Schema or a pydantic model, not <class 'int'>"
+    ):
         to_json_schema(int)
 
 
-def test_a_model_is_asked_for_in_the_kinds_of_fields_that_a_form_has() -> None:
+def test_a_model_becomes_a_schema_with_form_fields() -> None:
     described: Any = to_json_schema(Order)
     assert described["properties"]["note"]["type"] == "string", "what may be left out is not of two types"
     assert described["properties"]["size"]["enum"] == ["small", "large"]
-    with pytest.raises(InvalidValue, match="nobody can be asked for a Nested"):
+    with pytest.raises(InvalidValue, match="a form can't ask for a Nested"):
         to_json_schema(Nested)
 
 
-def test_an_accepted_answer_is_read_as_what_was_asked_for() -> None:
+def test_an_accepted_answer_is_parsed_as_the_requested_type() -> None:
     reply = parse_reply({"action": "accept", "content": {"ok": True}}, Confirm)
     assert reply.ok
     assert reply.value is not None
@@ -187,7 +187,7 @@ def test_an_accepted_answer_is_read_as_what_was_asked_for() -> None:
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-def test_an_answer_that_is_no_acceptance_has_no_value(action: str) -> None:
+def test_an_answer_that_is_not_accepted_has_no_value(action: str) -> None:
     reply = parse_reply({"action": action, "content": {"ok": True}}, Confirm)
     assert (reply.ok, reply.action, reply.value) == (False, action, None)
     assert parse_reply({"action": action}, Confirm).content is None
@@ -196,11 +196,11 @@ def test_an_answer_that_is_no_acceptance_has_no_value(action: str) -> None:
 @pytest.mark.parametrize(
     "answer", [None, "accept", [], {}, {"action": "maybe"}, {"action": ["accept"]}, {"content": 1}]
 )
-def test_an_answer_of_another_shape_is_refused(answer: Json) -> None:
+def test_an_answer_of_another_shape_is_rejected(answer: Json) -> None:
     with pytest.raises(InvalidValue, match="an answer is"):
         parse_reply(answer, {"type": "object"})
 
 
-def test_an_accepted_answer_that_is_not_what_was_asked_for_is_refused() -> None:
+def test_an_accepted_answer_that_does_not_match_is_rejected() -> None:
     with pytest.raises(InvalidValue, match="the answer is not a Confirm: 1 validation error"):
         parse_reply({"action": "accept", "content": {"ok": "perhaps"}}, Confirm)

@@ -1,11 +1,11 @@
-"""What children ask: their parent asks it, its caller answers it, and the children go on."""
+"""Input requests of children are relayed to their parent, and the answers back to the children."""
 
 import pytest
 
 from raincheck.core.lifecycle import Phase
 from raincheck.core.payload import Json
 from raincheck.engine import Settings, TaskContext
-from tests.support.engine.harness import Bench, outcome_of
+from tests.support.engine.harness import EngineHarness, outcome_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -16,19 +16,19 @@ def yes(what: str) -> Json:
     return {"action": "accept", "content": {"what": what}}
 
 
-def add_family(bench: Bench) -> None:
-    @bench.toolbox.tool
+def add_family(harness: EngineHarness) -> None:
+    @harness.toolbox.tool
     async def child(name: str, task: TaskContext) -> Json:
         reply = await task.elicit(f"What of {name}?", ANYTHING)
         again = await task.elicit(f"And of {name}?", ANYTHING)
         return [reply.content, again.content]
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def parent(task: TaskContext) -> Json:
         one, two = await task.spawn("child", {"name": "one"}), await task.spawn("child", {"name": "two"})
         return [await one.result(), await two.result()]
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def grandparent(task: TaskContext) -> Json:
         await task.step("before", lambda: None)
         result = await (await task.spawn("parent")).result()
@@ -36,35 +36,35 @@ def add_family(bench: Bench) -> None:
         return result
 
 
-async def answer_all(bench: Bench, task_id: str, count: int) -> list[str]:
+async def answer_all(harness: EngineHarness, task_id: str, count: int) -> list[str]:
     """Answer so many questions of the task, one after the other."""
     asked: list[str] = []
     for number in range(count):
-        view = await bench.engine.wait(task_id, until=lambda task: task.open_inputs > 0 or task.is_terminal)
+        view = await harness.engine.wait(task_id, until=lambda task: task.open_inputs > 0 or task.is_terminal)
         question = view.inputs[0]
         asked.append(str(question.request))
-        await bench.engine.answer(task_id, {question.key: yes(str(number))})
+        await harness.engine.answer(task_id, {question.key: yes(str(number))})
     return asked
 
 
-async def until_asked(bench: Bench, task_id: str, key: str) -> None:
+async def wait_until_asked(harness: EngineHarness, task_id: str, key: str) -> None:
     """Until this is what the task asks, and nothing else."""
     seen = 0
     while True:
-        view = await bench.engine.wait(task_id, until=lambda task, seen=seen: task.version > seen)
+        view = await harness.engine.wait(task_id, until=lambda task, seen=seen: task.version > seen)
         if [question.key for question in view.inputs] == [key]:
             return
         seen = view.task.version
 
 
 @pytest.mark.parametrize(("tool", "patience"), [("parent", 600), ("parent", 0.0), ("grandparent", 0.0)])
-async def test_what_a_child_asks_is_asked_of_its_parents_caller_and_its_answer_reaches_the_child(
-    bench: Bench, tool: str, patience: float
+async def test_a_childs_question_is_relayed_to_its_parents_caller_and_the_answer_back(
+    harness: EngineHarness, tool: str, patience: float
 ) -> None:
-    add_family(bench)
-    async with bench.working(Settings(park_after=patience, concurrency=8)) as engine:
+    add_family(harness)
+    async with harness.running(Settings(park_after=patience, concurrency=8)) as engine:
         task = await engine.submit(tool)
-        asked = await answer_all(bench, task.id, 4)
+        asked = await answer_all(harness, task.id, 4)
         view = await engine.wait(task.id)
         assert outcome_of(view) == [
             [{"what": "0"}, {"what": "1"}],
@@ -73,28 +73,28 @@ async def test_what_a_child_asks_is_asked_of_its_parents_caller_and_its_answer_r
         assert [("one" in one, "two" in one) for one in asked] == [(True, False)] * 2 + [(False, True)] * 2
 
 
-async def test_an_answer_that_is_no_answer_is_what_the_child_gets_too(bench: Bench) -> None:
-    @bench.toolbox.tool
+async def test_an_error_answer_is_relayed_to_the_child(harness: EngineHarness) -> None:
+    @harness.toolbox.tool
     async def child(task: TaskContext) -> str:
         return (await task.elicit("Really?", ANYTHING)).action
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def parent(task: TaskContext) -> Json:
         return await (await task.spawn("child")).result()
 
-    async with bench.working() as engine:
+    async with harness.running() as engine:
         task = await engine.submit("parent")
         view = await engine.wait(task.id, until=lambda task: task.open_inputs == 1)
         await engine.answer(task.id, {view.inputs[0].key: {"action": "decline"}})
         assert outcome_of(await engine.wait(task.id)) == "decline"
 
 
-async def test_a_question_is_withdrawn_when_the_child_that_asked_it_ends(bench: Bench) -> None:
-    @bench.toolbox.tool
+async def test_a_question_is_withdrawn_when_the_child_that_asked_it_ends(harness: EngineHarness) -> None:
+    @harness.toolbox.tool
     async def child(task: TaskContext) -> None:
         await task.elicit("Really?", ANYTHING)
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def parent(task: TaskContext) -> str:
         spawned = await task.spawn("child")
         try:
@@ -103,12 +103,12 @@ async def test_a_question_is_withdrawn_when_the_child_that_asked_it_ends(bench: 
             await task.elicit("What now?", ANYTHING, name="now")
         return "went on"
 
-    async with bench.working() as engine:
+    async with harness.running() as engine:
         task = await engine.submit("parent")
         await engine.wait(task.id, until=lambda task: task.open_inputs == 1)
         (child_task,) = [one for one in (await engine.list_tasks()).tasks if one.parent_id == task.id]
         await engine.cancel(child_task.id)
-        await until_asked(bench, task.id, "now-0")
+        await wait_until_asked(harness, task.id, "now-0")
         await engine.answer(task.id, {"now-0": yes("on")})
         ended = await engine.wait(task.id)
         assert (ended.task.phase, outcome_of(ended)) == (Phase.COMPLETED, "went on")

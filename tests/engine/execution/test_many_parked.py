@@ -1,4 +1,4 @@
-"""Two thousand tasks that wait for their users, on four places."""
+"""Two thousand parked tasks on four slots."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ async def run(store: Path, what: str) -> tuple[dict[str, Any], int | None]:
     return json.loads(output), program.returncode
 
 
-async def test_parked_tasks_cost_little_hold_up_nobody_and_each_goes_on_with_its_own_answer(tmp_path: Path) -> None:
+async def test_parked_tasks_cost_little_and_each_resumes_with_its_own_answer(tmp_path: Path) -> None:
     asked, code = await run(tmp_path / "tasks.db", "ask")
     assert code == -signal.SIGKILL
     assert asked["counts"] == {"parked": many_parked.WARM_UP + many_parked.COUNT}

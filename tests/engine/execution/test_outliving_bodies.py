@@ -1,4 +1,4 @@
-"""What is left of a body when its time is over: it may go on as long as it likes, and nothing comes of it."""
+"""Code of a body that outlives its attempt can write nothing and harms no other task."""
 
 import asyncio
 import threading
@@ -9,17 +9,17 @@ from raincheck.core.lifecycle import Phase
 from raincheck.core.records import TaskId
 from raincheck.engine import Settings, SyncTaskContext, TaskContext
 from raincheck.engine.worker import supervisor
-from tests.support.engine.harness import QUICK, Bench
+from tests.support.engine.harness import QUICK, EngineHarness
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
 
-async def test_a_coroutine_that_ignores_its_cancellation_keeps_its_place_and_nothing_more(
-    bench: Bench, caplog: pytest.LogCaptureFixture
+async def test_a_coroutine_that_ignores_its_cancellation_keeps_only_its_slot(
+    harness: EngineHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     began, may_end, ignoring = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    @bench.toolbox.tool(grace=0.05, concurrency=1)
+    @harness.toolbox.tool(grace=0.05, concurrency=1)
     async def deaf() -> str:
         began.set()
         while not may_end.is_set():
@@ -29,19 +29,19 @@ async def test_a_coroutine_that_ignores_its_cancellation_keeps_its_place_and_not
                 ignoring.set()
         return "heard nothing"
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def good() -> str:
         return "still here"
 
-    async with bench.working() as engine:
+    async with harness.running() as engine:
         task, waits = await engine.submit("deaf"), await engine.submit("deaf")
         await began.wait()
         await engine.cancel(task.id)
         try:
             async with asyncio.timeout(20):
                 await ignoring.wait()
-                assert await bench.result_of("good") == "still here"
-                while "goes on after its end, and keeps its place until it ends (tool deaf)" not in caplog.text:  # noqa: ASYNC110 - a log has no event
+                assert await harness.result_of("good") == "still here"
+                while "but code of its body is still running and holds its slot (tool deaf)" not in caplog.text:  # noqa: ASYNC110 - a log has no event
                     await asyncio.sleep(0.01)
             assert (await engine.view(waits.id)).task.phase is Phase.QUEUED
         finally:
@@ -51,14 +51,14 @@ async def test_a_coroutine_that_ignores_its_cancellation_keeps_its_place_and_not
         assert (view.task.phase, view.outcome) == (Phase.CANCELLED, None)
 
 
-async def test_a_coroutine_that_outlives_its_engine_ends_in_peace(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+async def test_a_coroutine_that_outlives_its_engine_ends_without_errors(
+    harness: EngineHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "UNWIND_TIMEOUT", 0.2)
     began, may_end, ended, complaints = asyncio.Event(), asyncio.Event(), asyncio.Event(), list[object]()
     asyncio.get_running_loop().set_exception_handler(lambda _, about: complaints.append(about))
 
-    @bench.toolbox.tool(grace=0.05)
+    @harness.toolbox.tool(grace=0.05)
     async def deaf() -> None:
         began.set()
         while not may_end.is_set():
@@ -68,11 +68,11 @@ async def test_a_coroutine_that_outlives_its_engine_ends_in_peace(
                 continue
         ended.set()
 
-    async with bench.working(Settings(grace=0)) as engine:
+    async with harness.running(Settings(grace=0)) as engine:
         task = await engine.submit("deaf")
         await began.wait()
     try:
-        assert (await bench.engine.view(task.id)).task.phase is Phase.QUEUED, "it was handed back"
+        assert (await harness.engine.view(task.id)).task.phase is Phase.QUEUED, "it was handed back"
         (body,) = (job for job in asyncio.all_tasks() if job.get_name() == f"body of {task.id}")
     finally:
         may_end.set()
@@ -82,11 +82,11 @@ async def test_a_coroutine_that_outlives_its_engine_ends_in_peace(
     assert not complaints
 
 
-async def test_a_thread_that_a_plain_body_left_behind_can_write_nothing(bench: Bench) -> None:
+async def test_a_thread_that_a_plain_body_left_behind_can_write_nothing(harness: EngineHarness) -> None:
     may_write, said = threading.Event(), list[str]()
     threads: list[threading.Thread] = []
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     def leaky(task: SyncTaskContext) -> str:
         def linger() -> None:
             may_write.wait(20)
@@ -104,7 +104,7 @@ async def test_a_thread_that_a_plain_body_left_behind_can_write_nothing(bench: B
         threads[0].start()
         return "done"
 
-    async with bench.working() as engine:
+    async with harness.running() as engine:
         task = await engine.submit("leaky")
         before = await engine.wait(task.id)
         may_write.set()
@@ -114,11 +114,11 @@ async def test_a_thread_that_a_plain_body_left_behind_can_write_nothing(bench: B
         assert before.outcome == b'"done"'
 
 
-async def test_a_branch_that_a_coroutine_left_behind_is_stopped_at_its_next_call(bench: Bench) -> None:
+async def test_a_branch_that_a_coroutine_left_behind_is_stopped_at_its_next_call(harness: EngineHarness) -> None:
     may_go_on, said = asyncio.Event(), list[str]()
     left: list[asyncio.Task[None]] = []
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def leaky(task: TaskContext) -> str:
         async def linger() -> None:
             await may_go_on.wait()
@@ -131,7 +131,7 @@ async def test_a_branch_that_a_coroutine_left_behind_is_stopped_at_its_next_call
         left.append(asyncio.create_task(linger()))
         return "done"
 
-    async with bench.working() as engine:
+    async with harness.running() as engine:
         task = await engine.submit("leaky")
         before = await engine.wait(task.id)
         may_go_on.set()
@@ -141,34 +141,34 @@ async def test_a_branch_that_a_coroutine_left_behind_is_stopped_at_its_next_call
         assert await engine.view(task.id) == before
 
 
-async def test_a_branch_that_waits_when_the_body_ends_is_stopped_then(bench: Bench) -> None:
+async def test_a_branch_that_waits_when_the_body_ends_is_stopped_then(harness: EngineHarness) -> None:
     left: list[asyncio.Task[None]] = []
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def leaky(task: TaskContext) -> str:
         left.append(asyncio.create_task(task.sleep(3_600)))
         await asyncio.sleep(0)
         return "done"
 
-    async with bench.working(Settings(park_after=600)):
-        assert await bench.result_of("leaky") == "done"
+    async with harness.running(Settings(park_after=600)):
+        assert await harness.result_of("leaky") == "done"
         _, waiting = await asyncio.wait(left, timeout=20)
         assert not waiting
 
 
-async def test_a_context_that_is_used_after_the_end_takes_nothing(bench: Bench) -> None:
+async def test_a_context_rejects_every_call_after_the_end(harness: EngineHarness) -> None:
     kept: list[TaskContext] = []
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def keep(task: TaskContext) -> None:
         kept.append(task)
 
-    async with bench.working(QUICK):
-        await bench.result_of("keep")
+    async with harness.running(QUICK):
+        await harness.result_of("keep")
         context = kept[0]
-        while not context.cancelled:  # noqa: ASYNC110 - the attempt goes on for a moment after its end is written
+        while not context.cancelled:  # noqa: ASYNC110 - the attempt runs for a moment after its end is written
             await asyncio.sleep(0)
         for late in (context.status("late"), context.step("late", lambda: 1), context.artifact("late", 1)):
             with pytest.raises(asyncio.CancelledError):
                 await late
-        assert await bench.events(TaskId(context.id)) == ["create", "claim", "complete"]
+        assert await harness.events(TaskId(context.id)) == ["create", "claim", "complete"]

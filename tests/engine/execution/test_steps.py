@@ -1,4 +1,4 @@
-"""A finished step is not run again: its record is found by name and number, and only for the same arguments."""
+"""A finished step is not run again: its record is matched by name, number and arguments."""
 
 import asyncio
 
@@ -8,32 +8,32 @@ from raincheck.core.lifecycle import Phase
 from raincheck.core.policies import RetryPolicy
 from raincheck.engine import SyncTaskContext, TaskContext, Toolbox
 from raincheck.errors import ConfigurationError
-from tests.support.engine.harness import Bench
+from tests.support.engine.harness import EngineHarness
 
 pytestmark = pytest.mark.anyio
 
 AT_ONCE = RetryPolicy(attempts=3, jitter=0, first_wait=RetryPolicy().first_wait * 0, max_wait=RetryPolicy().max_wait)
 
 
-async def test_a_finished_step_is_not_run_by_a_later_attempt(bench: Bench) -> None:
+async def test_a_finished_step_is_not_run_by_a_later_attempt(harness: EngineHarness) -> None:
     ran: list[str] = []
 
-    @bench.toolbox.tool(retry=AT_ONCE)
+    @harness.toolbox.tool(retry=AT_ONCE)
     async def two_steps(task: TaskContext) -> list[int]:
         first = await task.step("first", ran.append, "first") or 1
         if task.attempt == 1:
             raise ConnectionError("gone")
         return [first, await task.step("second", lambda: 2)]
 
-    async with bench.working():
-        assert await bench.result_of("two_steps") == [1, 2]
+    async with harness.running():
+        assert await harness.result_of("two_steps") == [1, 2]
     assert ran == ["first"]
 
 
-async def test_a_plain_body_has_steps_too(bench: Bench) -> None:
+async def test_a_plain_body_has_steps_too(harness: EngineHarness) -> None:
     ran: list[int] = []
 
-    @bench.toolbox.tool(retry=AT_ONCE)
+    @harness.toolbox.tool(retry=AT_ONCE)
     def in_a_thread(task: SyncTaskContext) -> int:
         for number in range(3):
             task.step("number", ran.append, number)
@@ -41,14 +41,14 @@ async def test_a_plain_body_has_steps_too(bench: Bench) -> None:
             raise ConnectionError("gone")
         return len(ran)
 
-    async with bench.working():
-        assert await bench.result_of("in_a_thread") == 3
+    async with harness.running():
+        assert await harness.result_of("in_a_thread") == 3
 
 
-async def test_steps_and_questions_may_run_side_by_side(bench: Bench) -> None:
+async def test_steps_and_questions_can_run_concurrently(harness: EngineHarness) -> None:
     ran: list[str] = []
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def branches(task: TaskContext) -> list[object]:
         async def branch(name: str) -> object:
             await task.step(name, ran.append, name)
@@ -57,9 +57,9 @@ async def test_steps_and_questions_may_run_side_by_side(bench: Bench) -> None:
 
         return list(await asyncio.gather(*(branch(name) for name in "abc")))
 
-    async with bench.working() as engine:
+    async with harness.running() as engine:
         task = await engine.submit("branches")
-        await bench.reach(task.id, Phase.PARKED)
+        await harness.reach(task.id, Phase.PARKED)
         for name in "cab":
             await engine.answer(task.id, {f"ask {name}-0": {"action": "accept", "content": {"said": name}}})
         view = await engine.wait(task.id)
@@ -67,107 +67,111 @@ async def test_steps_and_questions_may_run_side_by_side(bench: Bench) -> None:
     assert sorted(ran) == ["a", "b", "c"]
 
 
-async def test_what_a_step_returns_is_what_json_makes_of_it_the_first_time_too(bench: Bench) -> None:
+async def test_a_step_returns_its_result_as_json_the_first_time_too(harness: EngineHarness) -> None:
     seen: list[object] = []
 
-    @bench.toolbox.tool(retry=AT_ONCE)
+    @harness.toolbox.tool(retry=AT_ONCE)
     async def pairs(task: TaskContext) -> None:
         seen.append(await task.step("pair", lambda: (1, {2: "two"})))
         if task.attempt == 1:
             raise ConnectionError("gone")
 
-    async with bench.working():
-        await bench.result_of("pairs")
+    async with harness.running():
+        await harness.result_of("pairs")
     assert seen == [[1, {"2": "two"}]] * 2
 
 
-async def test_a_step_that_is_asked_for_with_other_arguments_is_refused_and_both_are_named(bench: Bench) -> None:
-    @bench.toolbox.tool(retry=AT_ONCE)
+async def test_a_step_with_other_arguments_is_rejected_and_both_are_named(
+    harness: EngineHarness,
+) -> None:
+    @harness.toolbox.tool(retry=AT_ONCE)
     async def unsteady(task: TaskContext) -> None:
         await task.step("load", str, 2025 + task.attempt)
         raise ConnectionError("gone")
 
-    async with bench.working():
-        _, error = await bench.failure_of("unsteady")
+    async with harness.running():
+        _, error = await harness.failure_of("unsteady")
     assert "step 'load' on record from attempt 1 as step:" in error["message"]
-    assert "attempt 2 (tool 'unsteady' in version '1') asks for it as step:" in error["message"]
+    assert "attempt 2 (tool 'unsteady' in version '1') requested it as step:" in error["message"]
 
 
-async def test_a_newer_version_that_lacks_a_recorded_step_is_refused_and_both_are_named(bench: Bench) -> None:
-    @bench.toolbox.tool
+async def test_a_newer_version_that_lacks_a_recorded_step_is_rejected_and_both_are_named(
+    harness: EngineHarness,
+) -> None:
+    @harness.toolbox.tool
     async def report(task: TaskContext) -> str:
         await task.step("load", lambda: 1)
         await task.elicit("go on?", {"type": "object"})
         return "old"
 
-    async with bench.working() as engine:
+    async with harness.running() as engine:
         task = await engine.submit("report")
-        await bench.reach(task.id, Phase.PARKED)
+        await harness.reach(task.id, Phase.PARKED)
 
-    bench.toolbox = Toolbox()
+    harness.toolbox = Toolbox()
 
-    @bench.toolbox.tool(name="report", version="2", continues=("1",))
+    @harness.toolbox.tool(name="report", version="2", continues=("1",))
     async def newer(task: TaskContext) -> str:
         await task.elicit("go on?", {"type": "object"})
         return "new"
 
-    async with bench.working() as engine:
+    async with harness.running() as engine:
         await engine.answer(task.id, {"elicit-0": {"action": "accept", "content": {}}})
         view = await engine.wait(task.id)
     assert view.task.phase is Phase.FAILED
     message = view.task.status_message or ""
     assert "has step 'load' (step:" in message
     assert "by attempt 1) on record" in message
-    assert "(tool 'report' in version '2', begun under version '1') ended without asking for it" in message
+    assert "(tool 'report' in version '2', started under version '1') ended without reaching it" in message
 
 
-async def test_a_newer_version_that_asks_for_the_same_steps_goes_on(bench: Bench) -> None:
+async def test_a_newer_version_with_the_same_steps_continues(harness: EngineHarness) -> None:
     ran: list[str] = []
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def report(task: TaskContext) -> str:
         await task.step("load", ran.append, "old load")
         await task.elicit("go on?", {"type": "object"})
         return "old"
 
-    async with bench.working() as engine:
+    async with harness.running() as engine:
         task = await engine.submit("report")
-        await bench.reach(task.id, Phase.PARKED)
+        await harness.reach(task.id, Phase.PARKED)
 
-    bench.toolbox = Toolbox()
+    harness.toolbox = Toolbox()
 
-    @bench.toolbox.tool(name="report", version="2", continues=("1",))
+    @harness.toolbox.tool(name="report", version="2", continues=("1",))
     async def newer(task: TaskContext) -> str:
         await task.step("load", ran.append, "old load")
         await task.elicit("go on?", {"type": "object"})
         return await task.step("more", lambda: "new")
 
-    async with bench.working() as engine:
+    async with harness.running() as engine:
         await engine.answer(task.id, {"elicit-0": {"action": "accept", "content": {}}})
         assert (await engine.wait(task.id)).outcome == b'"new"'
     assert ran == ["old load"]
 
 
-async def test_a_worker_leaves_tasks_alone_whose_version_it_does_not_have(bench: Bench) -> None:
-    @bench.toolbox.tool
+async def test_a_worker_leaves_tasks_alone_whose_version_it_does_not_have(harness: EngineHarness) -> None:
+    @harness.toolbox.tool
     async def report() -> str:
         return "old"
 
-    async with bench.working(works=False) as engine:
+    async with harness.running(works=False) as engine:
         task = await engine.submit("report")
 
-    bench.toolbox = Toolbox()
+    harness.toolbox = Toolbox()
 
-    @bench.toolbox.tool(name="report", version="2")
+    @harness.toolbox.tool(name="report", version="2")
     async def newer() -> str:
         return "new"
 
-    async with bench.working() as engine:
-        assert await bench.result_of("report") == "new"
+    async with harness.running() as engine:
+        assert await harness.result_of("report") == "new"
         assert (await engine.view(task.id)).task.phase is Phase.QUEUED
 
 
-async def test_a_step_that_fails_is_not_recorded_and_may_be_tried_again(bench: Bench) -> None:
+async def test_a_failed_step_is_not_recorded_and_can_be_retried(harness: EngineHarness) -> None:
     tries: list[int] = []
 
     def flaky() -> int:
@@ -176,31 +180,31 @@ async def test_a_step_that_fails_is_not_recorded_and_may_be_tried_again(bench: B
             raise ConnectionError("gone")
         return len(tries)
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def persistent(task: TaskContext) -> int:
         try:
             return await task.step("flaky", flaky)
         except ConnectionError:
             return await task.step("flaky", flaky)
 
-    async with bench.working():
-        assert await bench.result_of("persistent") == 2
+    async with harness.running():
+        assert await harness.result_of("persistent") == 2
 
 
-async def test_a_step_whose_result_is_not_json_says_so(bench: Bench) -> None:
-    @bench.toolbox.tool
+async def test_a_step_whose_result_is_not_json_says_so(harness: EngineHarness) -> None:
+    @harness.toolbox.tool
     async def wrong(task: TaskContext) -> None:
         await task.step("set", lambda: {1, 2})
 
-    async with bench.working():
-        task, error = await bench.failure_of("wrong")
+    async with harness.running():
+        task, error = await harness.failure_of("wrong")
     assert "the result of step 'set' can't be written as JSON" in error["message"]
     assert task.attempt_number == 1, "trying again would not help"
 
 
-async def test_two_tools_of_one_name_and_version_are_refused(bench: Bench) -> None:
-    @bench.toolbox.tool
+async def test_two_tools_of_one_name_and_version_are_rejected(harness: EngineHarness) -> None:
+    @harness.toolbox.tool
     async def report() -> None: ...
 
-    with pytest.raises(ConfigurationError, match="tool 'report' is there already in version '1'"):
-        bench.toolbox.tool(report)
+    with pytest.raises(ConfigurationError, match="tool 'report' already exists in version '1'"):
+        harness.toolbox.tool(report)

@@ -1,4 +1,4 @@
-"""Threads of steps: bounded, known until they end, and given back their place whatever happens."""
+"""Step threads are limited, tracked until they end, and always free their slot."""
 
 import asyncio
 import threading
@@ -10,7 +10,7 @@ from raincheck.engine.execution.threads import MAX_STEP_THREADS, StepThreads
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_thread_that_can_not_be_started_gives_its_place_back(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_thread_that_can_not_be_started_frees_its_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -23,7 +23,7 @@ async def test_a_thread_that_can_not_be_started_gives_its_place_back(monkeypatch
     assert await asyncio.wait_for(threads.call(lambda: "started"), 20) == "started"
 
 
-async def test_a_thread_that_nobody_waits_for_any_more_is_known_until_it_ends() -> None:
+async def test_an_abandoned_thread_is_tracked_until_it_ends() -> None:
     may_end = threading.Event()
     threads = StepThreads()
     waiting = asyncio.create_task(threads.call(lambda: may_end.wait(10)))
@@ -37,12 +37,12 @@ async def test_a_thread_that_nobody_waits_for_any_more_is_known_until_it_ends() 
     assert not threads.running
 
 
-async def test_an_error_in_a_thread_reaches_whoever_waits_for_it() -> None:
+async def test_an_error_in_a_thread_reaches_its_waiter() -> None:
     def fail() -> None:
         raise ValueError("broke")
 
     threads = StepThreads()
     with pytest.raises(ValueError, match="broke"):
         await threads.call(fail)
-    with pytest.raises(RuntimeError, match="it raised StopIteration"):
+    with pytest.raises(RuntimeError, match="the function raised StopIteration"):
         await threads.call(lambda: next(iter(())))

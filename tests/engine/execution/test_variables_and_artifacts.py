@@ -1,4 +1,4 @@
-"""What a body keeps besides its result: variables for its later attempts, artifacts for whoever wants to look."""
+"""Variables are visible to later attempts, and artifacts to readers of the task."""
 
 import asyncio
 from typing import Any
@@ -13,21 +13,21 @@ from raincheck.core.policies import RetryPolicy
 from raincheck.core.records import TaskId
 from raincheck.engine import Settings, SyncTaskContext, TaskContext
 from raincheck.errors import InvalidValue, NotJson, TooLarge
-from tests.support.engine.harness import QUICK, Bench
-from tests.support.engine.observed_store import a_clock
+from tests.support.engine.harness import QUICK, EngineHarness
+from tests.support.engine.observed_store import make_clock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
 AT_ONCE = RetryPolicy(attempts=3, jitter=0, first_wait=RetryPolicy().first_wait * 0)
 
 
-async def artifact(bench: Bench, task_id: TaskId, name: str) -> Any:
-    found = await bench.store.artifact(task_id, name, Scope.everything(), now=a_clock().now())
+async def artifact(harness: EngineHarness, task_id: TaskId, name: str) -> Any:
+    found = await harness.store.artifact(task_id, name, Scope.everything(), now=make_clock().now())
     return None if found is None else decode(found.content)
 
 
-async def test_a_later_attempt_sees_the_variables_of_an_earlier_one(bench: Bench) -> None:
-    @bench.toolbox.tool(retry=AT_ONCE)
+async def test_a_later_attempt_sees_the_variables_of_an_earlier_one(harness: EngineHarness) -> None:
+    @harness.toolbox.tool(retry=AT_ONCE)
     async def count(task: TaskContext) -> dict[str, Any]:
         assert len(task.variables) == (0 if task.attempt == 1 else 1)
         await task.variables.set("seen", [*task.variables.get("seen", []), task.attempt])  # type: ignore[misc] # a list
@@ -38,12 +38,12 @@ async def test_a_later_attempt_sees_the_variables_of_an_earlier_one(bench: Bench
             raise ConnectionError
         return dict(task.variables)
 
-    async with bench.working():
-        assert await bench.result_of("count") == {"seen": [1, 2, 3]}
+    async with harness.running():
+        assert await harness.result_of("count") == {"seen": [1, 2, 3]}
 
 
-async def test_a_plain_body_has_variables_too(bench: Bench) -> None:
-    @bench.toolbox.tool(retry=AT_ONCE)
+async def test_a_plain_body_has_variables_too(harness: EngineHarness) -> None:
+    @harness.toolbox.tool(retry=AT_ONCE)
     def count(task: SyncTaskContext) -> list[Any]:
         if task.attempt == 1:
             task.variables.set("kept", 1)
@@ -53,12 +53,12 @@ async def test_a_plain_body_has_variables_too(bench: Bench) -> None:
             raise ConnectionError
         return [task.variables["kept"], len(task.variables), list(task.variables)]
 
-    async with bench.working():
-        assert await bench.result_of("count") == [1, 1, ["kept"]]
+    async with harness.running():
+        assert await harness.result_of("count") == [1, 1, ["kept"]]
 
 
-async def test_a_variable_that_is_refused_is_not_seen_and_the_others_stay(bench: Bench) -> None:
-    @bench.toolbox.tool
+async def test_a_rejected_variable_is_not_visible_and_the_others_stay(harness: EngineHarness) -> None:
+    @harness.toolbox.tool
     async def keep(task: TaskContext) -> dict[str, Any]:
         await task.variables.set("small", 1)
         with pytest.raises(TooLarge, match=r"variables has .* bytes, and 50 are allowed"):
@@ -67,34 +67,36 @@ async def test_a_variable_that_is_refused_is_not_seen_and_the_others_stay(bench:
             await task.variables.set("odd", {1, 2})  # type: ignore[arg-type] # that is the point
         return dict(task.variables)
 
-    async with bench.working(Settings(limits=Limits(variables=50))):
-        assert await bench.result_of("keep") == {"small": 1}
+    async with harness.running(Settings(limits=Limits(variables=50))):
+        assert await harness.result_of("keep") == {"small": 1}
 
 
-async def test_an_artifact_can_be_read_while_the_task_works_and_the_same_name_replaces_it(bench: Bench) -> None:
+async def test_an_artifact_can_be_read_while_the_task_works_and_the_same_name_replaces_it(
+    harness: EngineHarness,
+) -> None:
     may_go_on = asyncio.Semaphore(0)
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def draw(task: TaskContext) -> None:
         for number in (1, 2):
             await task.artifact("sketch", {"version": number})
             await task.status(f"drew {number}")
             await may_go_on.acquire()
 
-    async with bench.working() as engine:
+    async with harness.running() as engine:
         task = await engine.submit("draw")
         for number in (1, 2):
             await engine.wait(task.id, until=lambda task: task.status_message == f"drew {number}")  # noqa: B023 - awaited here
-            assert await artifact(bench, task.id, "sketch") == {"version": number}
+            assert await artifact(harness, task.id, "sketch") == {"version": number}
             may_go_on.release()
         ended = (await engine.wait(task.id)).task
         assert ended.phase is Phase.COMPLETED
-        assert await artifact(bench, task.id, "sketch") == {"version": 2}
-        assert await artifact(bench, task.id, "another") is None
+        assert await artifact(harness, task.id, "sketch") == {"version": 2}
+        assert await artifact(harness, task.id, "another") is None
 
 
-async def test_artifacts_are_counted_over_all_attempts_and_a_replaced_one_counts_once(bench: Bench) -> None:
-    @bench.toolbox.tool(retry=AT_ONCE)
+async def test_artifacts_are_counted_over_all_attempts_and_a_replaced_one_counts_once(harness: EngineHarness) -> None:
+    @harness.toolbox.tool(retry=AT_ONCE)
     def draw(task: SyncTaskContext) -> str:
         task.artifact("first", task.attempt)
         if task.attempt == 1:
@@ -107,13 +109,13 @@ async def test_artifacts_are_counted_over_all_attempts_and_a_replaced_one_counts
             return str(error)
         return "there was room"
 
-    async with bench.working(Settings(limits=Limits(artifacts=2))):
-        said = await bench.result_of("draw")
+    async with harness.running(Settings(limits=Limits(artifacts=2))):
+        said = await harness.result_of("draw")
     assert "has 3 artifacts, and 2 are allowed" in str(said)
 
 
-async def test_an_artifact_that_can_not_be_kept_is_refused_and_the_body_may_go_on(bench: Bench) -> None:
-    @bench.toolbox.tool
+async def test_an_artifact_that_can_not_be_stored_is_rejected_and_the_body_can_continue(harness: EngineHarness) -> None:
+    @harness.toolbox.tool
     async def draw(task: TaskContext) -> str:
         with pytest.raises(TooLarge, match="artifact 'large' has 102 bytes, and 50 are allowed"):
             await task.artifact("large", "x" * 100)
@@ -123,37 +125,37 @@ async def test_an_artifact_that_can_not_be_kept_is_refused_and_the_body_may_go_o
             await task.artifact("", 1)
         return "done"
 
-    async with bench.working(Settings(limits=Limits(artifact=50))):
-        assert await bench.result_of("draw") == "done"
+    async with harness.running(Settings(limits=Limits(artifact=50))):
+        assert await harness.result_of("draw") == "done"
 
 
-async def test_a_task_has_no_more_steps_than_allowed(bench: Bench) -> None:
-    @bench.toolbox.tool
+async def test_a_task_has_no_more_steps_than_allowed(harness: EngineHarness) -> None:
+    @harness.toolbox.tool
     async def climb(task: TaskContext) -> None:
         for _ in range(4):
             await task.step("up", lambda: None)
 
-    async with bench.working(Settings(limits=Limits(steps=3))):
-        task, error = await bench.failure_of("climb")
+    async with harness.running(Settings(limits=Limits(steps=3))):
+        task, error = await harness.failure_of("climb")
     assert "has 4 steps, and 3 are allowed" in error["message"]
     assert task.attempt_number == 1, "trying again would not help"
 
 
 @pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf"), 3_650 * 86_400 + 1])
-async def test_a_sleep_that_can_not_be_is_refused(bench: Bench, seconds: float) -> None:
-    @bench.toolbox.tool
+async def test_an_invalid_sleep_is_rejected(harness: EngineHarness, seconds: float) -> None:
+    @harness.toolbox.tool
     async def nap(task: TaskContext) -> None:
         await task.sleep(seconds)
 
-    async with bench.working(QUICK):
-        _, error = await bench.failure_of("nap")
+    async with harness.running(QUICK):
+        _, error = await harness.failure_of("nap")
     assert "a task can sleep from 0 to 315360000 seconds" in error["message"]
 
 
-async def test_a_step_under_way_is_not_cut_off_by_a_task_without_patience(bench: Bench) -> None:
+async def test_a_running_step_is_not_interrupted_by_an_immediate_park(harness: EngineHarness) -> None:
     may_end, ran = asyncio.Event(), list[int]()
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def branches(task: TaskContext) -> int:
         async def work() -> None:
             ran.append(task.attempt)
@@ -162,7 +164,7 @@ async def test_a_step_under_way_is_not_cut_off_by_a_task_without_patience(bench:
         await asyncio.gather(task.step("work", work), task.elicit("now?", {"type": "object"}))
         return task.attempt
 
-    async with bench.working(Settings(park_after=0)) as engine:
+    async with harness.running(Settings(park_after=0)) as engine:
         task = await engine.submit("branches")
         await engine.wait(task.id, until=lambda task: task.open_inputs == 1)
         await asyncio.sleep(0.2)

@@ -1,4 +1,4 @@
-"""Bodies in processes of their own: what passes, and how they end."""
+"""Isolated bodies: calls, results and errors between the processes."""
 
 import asyncio
 import inspect
@@ -17,7 +17,7 @@ from raincheck.engine.isolation.process_body import IsolatedError, ProcessDied
 from raincheck.engine.isolation.protocol import ALLOWED_CALLS, BadFrame, pack_frame
 from raincheck.errors import AlreadyRecorded, ConfigurationError, LeaseLost, NotJson, QuotaExceeded, TooLarge, ToolError
 from tests.support.engine import isolated_bodies as bodies
-from tests.support.engine.isolation import FACTS, Isolation, isolating
+from tests.support.engine.isolation import INFO, Isolation, isolating
 
 pytestmark = pytest.mark.anyio
 
@@ -37,16 +37,16 @@ async def test_a_body_runs_in_another_process_and_returns_json(isolation: Isolat
 
 
 async def test_a_body_knows_its_task(isolation: Isolation) -> None:
-    expected = [FACTS.id, FACTS.owner, FACTS.attempt, FACTS.caller, FACTS.variables, False]
+    expected = [INFO.id, INFO.owner, INFO.attempt, INFO.caller, INFO.variables, False]
     assert await isolation.returned_by(bodies.facts) == expected
 
 
 @pytest.mark.parametrize("body", [bodies.asks_for_everything, bodies.asks_for_everything_async])
-async def test_every_call_of_a_context_reaches_the_desk(isolation: Isolation, body: Any) -> None:
+async def test_every_call_of_a_context_reaches_the_task_api(isolation: Isolation, body: Any) -> None:
     returned = await isolation.returned_by(body)
     assert returned[:4] == [["a", 1], {"from": "before"}, True, {"text": "sampled"}]
     assert returned[4:] == [{"kept": 1, "seen": [1]}, "child-1", "of the child", "next-1"]
-    assert isolation.desk.calls == [
+    assert isolation.api.calls == [
         ("report", 1, 2, "half"),
         ("report", None, None, "at it"),
         ("begin_step", "load", "step"),
@@ -56,14 +56,14 @@ async def test_every_call_of_a_context_reaches_the_desk(isolation: Isolation, bo
         ("ask", InputKind.SAMPLING, "sample", {"messages": [{"role": "user"}], "maxTokens": 5}),
         ("sleep", 0.5, "nap"),
         ("set_variables", {"kept": 1, "seen": [1]}),
-        ("keep_artifact", "page", {"n": 1}),
+        ("store_artifact", "page", {"n": 1}),
         ("spawn", "other", {"a": 1}, "another"),
         ("start_after", "next", {"b": 2}, "r"),
         ("child_outcome", "child-1"),
     ]
 
 
-def test_what_may_be_called_from_a_process_is_what_a_desk_has() -> None:
+def test_the_allowed_calls_are_the_methods_of_the_task_api() -> None:
     methods = {name: method for name, method in vars(TaskApi).items() if not name.startswith("_")}
     assert {name: list(inspect.signature(method).parameters)[1:] for name, method in methods.items()} == {
         name: list(parameters) for name, parameters in ALLOWED_CALLS.items()
@@ -71,14 +71,14 @@ def test_what_may_be_called_from_a_process_is_what_a_desk_has() -> None:
 
 
 @pytest.mark.parametrize("body", [bodies.has_a_step_that_fails, bodies.has_a_step_that_fails_async])
-async def test_a_step_that_fails_is_dropped_before_anything_else_is_asked(isolation: Isolation, body: Any) -> None:
+async def test_a_failed_step_is_dropped_before_the_next_call(isolation: Isolation, body: Any) -> None:
     assert await isolation.returned_by(body) == "done"
-    assert [call[0] for call in isolation.desk.calls] == ["begin_step", "drop_step", "report"]
+    assert [call[0] for call in isolation.api.calls] == ["begin_step", "drop_step", "report"]
 
 
-async def test_a_desks_error_is_the_same_error_in_the_body(isolation: Isolation) -> None:
+async def test_an_error_of_the_task_api_is_the_same_error_in_the_body(isolation: Isolation) -> None:
     refused = QuotaExceeded("live children", 3, timedelta(seconds=90))
-    isolation.desk.raises["spawn"] = refused
+    isolation.api.raises["spawn"] = refused
     said = await isolation.returned_by(bodies.spawns_until_refused)
     assert said == ["QuotaExceeded", str(refused), "live children", 3, 90]
 
@@ -92,33 +92,33 @@ async def test_a_desks_error_is_the_same_error_in_the_body(isolation: Isolation)
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-async def test_an_error_of_the_desk_that_is_not_ours_is_the_plainest_of_ours(
+async def test_a_foreign_error_of_the_task_api_becomes_a_plain_raincheck_error(
     isolation: Isolation, error: Exception, said: str
 ) -> None:
-    isolation.desk.raises["report"] = error
-    name, message = await isolation.returned_by(bodies.says_what_it_catches)
+    isolation.api.raises["report"] = error
+    name, message = await isolation.returned_by(bodies.returns_caught_error)
     assert name == said
     assert message == (str(error) if said != "RaincheckError" else "KeyError: 'of the engine'")
 
 
-async def test_what_is_not_json_does_not_reach_the_desk(isolation: Isolation) -> None:
-    error = await isolation.raised_by(bodies.keeps_a_set)
+async def test_a_value_that_is_not_json_does_not_reach_the_task_api(isolation: Isolation) -> None:
+    error = await isolation.raised_by(bodies.stores_a_set)
     assert isinstance(error, NotJson)
-    assert "content (for keep_artifact) can't be written as JSON" in str(error)
-    assert not isolation.desk.calls
+    assert "content (for store_artifact) can't be written as JSON" in str(error)
+    assert not isolation.api.calls
 
 
-async def test_a_call_that_the_body_gives_up_is_given_up_at_the_desk(isolation: Isolation) -> None:
+async def test_a_call_that_the_body_cancels_is_cancelled_at_the_task_api(isolation: Isolation) -> None:
     assert await isolation.returned_by(bodies.gives_up_waiting) == "went on"
-    assert [await isolation.hear() for _ in range(3)] == ["sleeping", "given up", "gave up"]
+    assert [await isolation.next_status() for _ in range(3)] == ["sleeping", "cancelled", "gave up"]
 
 
-async def test_a_body_that_the_desk_stops_ends_as_cancelled(isolation: Isolation) -> None:
-    isolation.desk.raises["sleep"] = asyncio.CancelledError()
+async def test_a_body_that_the_task_api_stops_ends_as_cancelled(isolation: Isolation) -> None:
+    isolation.api.raises["sleep"] = asyncio.CancelledError()
     assert isinstance(await isolation.raised_by(bodies.sleeps), asyncio.CancelledError)
 
 
-async def test_a_tool_error_comes_out_with_its_content(isolation: Isolation) -> None:
+async def test_a_tool_error_arrives_with_its_content(isolation: Isolation) -> None:
     error = await isolation.raised_by(bodies.declines)
     assert type(error) is ToolError
     assert (str(error), error.content) == ("not today", {"code": 7})
@@ -130,27 +130,29 @@ async def test_a_tool_error_whose_content_is_not_json_says_so(isolation: Isolati
     assert "the content of a ToolError" in str(error)
 
 
-async def test_one_of_our_errors_comes_out_as_itself(isolation: Isolation) -> None:
+async def test_a_raincheck_error_arrives_as_the_same_error(isolation: Isolation) -> None:
     error = await isolation.raised_by(bodies.refuses_its_child)
     assert isinstance(error, QuotaExceeded)
     assert (error.which, error.limit, error.retry_after) == ("children", 3, None)
 
 
-async def test_any_other_error_comes_out_with_its_class_and_its_traceback(isolation: Isolation) -> None:
-    error = await isolation.raised_by(bodies.is_unwell)
+async def test_any_other_error_arrives_with_its_class_and_traceback(isolation: Isolation) -> None:
+    error = await isolation.raised_by(bodies.raises_own_error)
     assert isinstance(error, IsolatedError)
-    assert str(error) == "Unwell: bad \\udcff name"
-    assert error.type_name == "Unwell"
-    assert error.is_a(bodies.Unwell)
+    assert str(error) == "OwnError: bad \\udcff name"
+    assert error.type_name == "OwnError"
+    assert error.is_a(bodies.OwnError)
     assert error.is_a(LookupError)
     assert error.is_a(Exception)
     assert not error.is_a(KeyError)
-    assert 'raise Unwell("bad' in error.remote_traceback
-    assert 'raise Unwell("bad' in "".join(traceback.format_exception(error))
+    assert 'raise OwnError("bad' in error.remote_traceback
+    assert 'raise OwnError("bad' in "".join(traceback.format_exception(error))
 
 
-async def test_an_error_that_can_t_say_what_it_is_is_still_reported(isolation: Isolation) -> None:
-    assert str(await isolation.raised_by(bodies.has_no_words)).startswith("Wordless: it can't say")
+async def test_an_error_without_a_readable_message_is_still_reported(isolation: Isolation) -> None:
+    assert str(await isolation.raised_by(bodies.raises_without_message)).startswith(
+        "NoMessage: (the error has no message"
+    )
 
 
 async def test_a_result_that_is_not_json_is_refused(isolation: Isolation) -> None:
@@ -173,13 +175,13 @@ async def test_a_body_that_exits_has_raised_system_exit(isolation: Isolation, bo
     assert not error.is_a(Exception)
 
 
-async def test_a_process_that_ends_without_a_word_says_with_which_code(isolation: Isolation) -> None:
+async def test_a_process_that_exits_early_is_reported_with_its_exit_code(isolation: Isolation) -> None:
     error = await isolation.raised_by(bodies.exits_at_once)
     assert isinstance(error, ProcessDied)
     assert str(error) == "its process ended with exit code 3 before it returned"
 
 
-async def test_a_process_that_crashes_says_by_which_signal(isolation: Isolation) -> None:
+async def test_a_process_that_crashes_is_reported_with_its_signal(isolation: Isolation) -> None:
     error = await isolation.raised_by(bodies.crashes)
     assert isinstance(error, ProcessDied)
     assert str(error) == "its process ended by signal SIGSEGV"
@@ -194,7 +196,7 @@ async def test_a_process_that_crashes_says_by_which_signal(isolation: Isolation)
         (b"\0\0\0\2[]", "a message is a JSON object, not list"),
         (
             pack_frame({"call": encode("__init__"), "id": encode(1), "params": encode({})}),
-            "neither an ending nor a call",
+            "neither a final message nor a call",
         ),
         (
             pack_frame({"call": encode("sleep"), "id": encode(1), "params": encode({"seconds": "x"})}),
@@ -204,22 +206,22 @@ async def test_a_process_that_crashes_says_by_which_signal(isolation: Isolation)
             pack_frame({"call": encode("drop_step"), "id": encode(1), "params": encode({"x": 1})}),
             "it takes name, occurrence",
         ),
-        (pack_frame({"raised": encode("an error")}), "an error is not described as one"),
+        (pack_frame({"raised": encode("an error")}), "the description of an error is invalid"),
     ],
     ids=["huge", "no json", "nan", "no object", "no call", "a wrong parameter", "too many", "no error"],
 )
-async def test_a_process_that_talks_nonsense_is_killed(isolation: Isolation, said: bytes, message: str) -> None:
-    error = await isolation.raised_by(bodies.talks_nonsense, said=said.hex())
+async def test_a_process_that_sends_invalid_messages_is_killed(isolation: Isolation, said: bytes, message: str) -> None:
+    error = await isolation.raised_by(bodies.sends_bytes, data=said.hex())
     assert isinstance(error, BadFrame)
     assert message in str(error)
 
 
-async def test_a_body_that_left_a_thread_behind_has_returned_all_the_same(isolation: Isolation) -> None:
+async def test_a_body_that_leaves_a_thread_behind_has_returned(isolation: Isolation) -> None:
     assert await isolation.returned_by(bodies.leaves_a_thread, grace=0.05) == "returned"
 
 
-async def test_a_body_is_found_where_its_name_stands_for_the_tool(isolation: Isolation) -> None:
-    renamed = _named(bodies.plain, bodies.__name__, "tool_of_its_own")
+async def test_a_body_is_found_if_its_name_refers_to_the_tool(isolation: Isolation) -> None:
+    renamed = _named(bodies.plain, bodies.__name__, "isolated_tool")
     assert (await isolation.returned_by(renamed, numbers=[1]))["sum"] == 1
 
 
@@ -235,11 +237,11 @@ async def test_a_body_is_found_where_its_name_stands_for_the_tool(isolation: Iso
         (
             "no_such_module",
             "body",
-            r"module 'no_such_module', where 'body' should be, .*NotFoundError.*looked in",
+            r"module 'no_such_module', which should contain 'body', .*NotFoundError.*looked in",
         ),
     ],
 )
-async def test_a_body_that_can_t_be_found_says_what_was_looked_for_and_where(
+async def test_the_error_of_a_body_that_can_t_be_found_says_what_was_searched_and_where(
     isolation: Isolation, module: str, name: str, said: str
 ) -> None:
     error = await isolation.raised_by(_named(bodies.plain, module, name), numbers=[])

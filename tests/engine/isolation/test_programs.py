@@ -1,4 +1,4 @@
-"""Bodies in processes of their own, seen from the program that starts them: where they are found, and how they go."""
+"""Isolated bodies as part of a program: how they are found, and that they end with the program."""
 
 import asyncio
 import subprocess
@@ -13,7 +13,7 @@ import pytest
 
 import raincheck
 from tests.support import ROOT
-from tests.support.engine.isolation import LONG, Witness, is_there
+from tests.support.engine.isolation import TIMEOUT, ProcessWitness, process_exists
 
 pytestmark = pytest.mark.anyio
 
@@ -29,7 +29,7 @@ import sys
 
 sys.path[:0] = {path!r}
 from tests.support.engine import isolated_bodies as bodies
-from isolation import Isolation
+from tests.support.engine.isolation import Isolation
 
 
 class Odd(Exception):
@@ -55,8 +55,8 @@ if __name__ == "__main__":
 
 
 @pytest.fixture
-async def witness(tmp_path: Path) -> AsyncIterator[Witness]:
-    async with Witness(tmp_path / "w").listening() as witness:
+async def witness(tmp_path: Path) -> AsyncIterator[ProcessWitness]:
+    async with ProcessWitness(tmp_path / "w").listening() as witness:
         yield witness
 
 
@@ -78,7 +78,7 @@ async def start_program(
 async def run_program(folder: Path, main: str, *how: str, **options: Any) -> tuple[list[str], list[str]]:
     """Run a program that starts a body. Returns the lines that it says on stdout and on stderr."""
     process = await start_program(folder, main, *how, **options)
-    async with asyncio.timeout(LONG):
+    async with asyncio.timeout(TIMEOUT):
         out, err = await process.communicate()
     assert process.returncode == 0, err.decode()
     # With -X dev, asyncio also says of every turn of the loop how long it took, if a busy machine made it wait.
@@ -96,23 +96,25 @@ async def test_a_body_in_the_program_itself_is_found(tmp_path: Path, how: list[s
     assert await run_program(tmp_path, main, *how) == (["42", "Odd: indeed True"], [])
 
 
-async def test_a_body_that_was_typed_in_can_t_be_found(tmp_path: Path) -> None:
+async def test_a_body_that_was_defined_interactively_can_t_be_found(tmp_path: Path) -> None:
     text = PROGRAM.format(path=PATH, main="    print(await isolation.raised_by(double, number=21))")
     out, _ = await run_program(tmp_path, "...", "-c", text)
-    assert out == ["the body of tool 'isolated' was typed in, so another process can't find it: put it into a file"]
+    assert out == [
+        "the body of tool 'isolated' was defined interactively, so another process can't find it: put it into a file"
+    ]
 
 
-async def test_a_program_that_starts_whenever_it_is_loaded_does_not_start_processes_without_end(tmp_path: Path) -> None:
+async def test_a_program_that_starts_when_it_is_loaded_does_not_start_processes_endlessly(tmp_path: Path) -> None:
     text = PROGRAM.replace('if __name__ == "__main__":', "if True:")
     out, err = await run_program(
-        tmp_path, "print(await isolation.ending(double, number=21), file=sys.stderr)", text=text
+        tmp_path, "print(await isolation.outcome(double, number=21), file=sys.stderr)", text=text
     )
     assert out == []
-    assert 'put what starts the program under `if __name__ == "__main__":`' in err[0]
+    assert 'put the code that starts the program under `if __name__ == "__main__":`' in err[0]
     assert err[1:] == ["BodyResult(value=42)"]
 
 
-async def test_a_process_looks_where_the_program_looks_and_nowhere_else(tmp_path: Path) -> None:
+async def test_a_process_has_the_search_path_of_the_program(tmp_path: Path) -> None:
     """Not in the working directory, where anything may have the name of what it imports."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -121,7 +123,7 @@ async def test_a_process_looks_where_the_program_looks_and_nowhere_else(tmp_path
     assert await run_program(tmp_path, main, "-S", "../program.py", cwd=elsewhere) == (["3"], [])
 
 
-async def test_nothing_that_a_body_prints_reaches_our_stdout(tmp_path: Path) -> None:
+async def test_output_of_a_body_does_not_reach_the_engines_stdout(tmp_path: Path) -> None:
     """Which may be an MCP connection."""
     out, err = await run_program(tmp_path, "await isolation.returned_by(bodies.prints)\nprint('ours')")
     assert out == ["ours"]
@@ -129,20 +131,22 @@ async def test_nothing_that_a_body_prints_reaches_our_stdout(tmp_path: Path) -> 
 
 
 async def test_a_program_whose_loop_ends_leaves_no_process(tmp_path: Path) -> None:
-    out, err = await run_program(tmp_path, "isolation.start(bodies.spins)\nprint(await isolation.hear())")
-    assert not is_there(out[0])
+    out, err = await run_program(tmp_path, "isolation.start(bodies.spins)\nprint(await isolation.next_status())")
+    assert not process_exists(out[0])
     assert err == []
 
 
-@pytest.mark.parametrize("started", ["bodies.spins_in_the_loop", "bodies.starts_another, is_stubborn=True, stays=True"])
+@pytest.mark.parametrize(
+    "started", ["bodies.spins_in_the_loop", "bodies.starts_a_process, is_stubborn=True, stays=True"]
+)
 async def test_a_program_that_is_killed_takes_its_bodies_with_it(
-    tmp_path: Path, witness: Witness, started: str
+    tmp_path: Path, witness: ProcessWitness, started: str
 ) -> None:
     main = f"isolation.start({started}, address={witness.address!r})\nawait asyncio.sleep(600)"
     process = await start_program(tmp_path, main)
-    await witness.came()
+    await witness.wait_connected()
     process.kill()
-    await witness.went()
+    await witness.wait_disconnected()
     await process.communicate()
 
 
@@ -178,4 +182,4 @@ async def test_a_program_that_starts_itself_in_the_process_of_its_tool_fails_tha
     )
     output, errors = await program.communicate()
     assert output == b"failed 1 1\n", errors.decode()
-    assert 'put what starts the program under `if __name__ == "__main__":`' in errors.decode()
+    assert 'put the code that starts the program under `if __name__ == "__main__":`' in errors.decode()

@@ -1,4 +1,4 @@
-"""Direct start: a task that is asked for where it can run is begun in the transaction that keeps it, and not lost."""
+"""Direct start: a task is started in the transaction that creates it if it can run here, and is never lost."""
 
 import asyncio
 import threading
@@ -17,8 +17,8 @@ from raincheck.engine import Engine, Settings, TaskContext
 from raincheck.errors import IdempotencyConflict, QuotaExceeded, StoreUnavailable
 from raincheck.stores.base import Capabilities, Store
 from raincheck.stores.requests import ClaimRequest
-from tests.support.engine.harness import QUICK, Bench
-from tests.support.engine.observed_store import Watched, a_clock
+from tests.support.engine.harness import QUICK, EngineHarness
+from tests.support.engine.observed_store import ObservedStore, make_clock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -26,23 +26,23 @@ NEVER_TWICE = RetryPolicy(on_interrupt=OnInterrupt.FAIL)
 
 
 @pytest.fixture
-def watched(bench: Bench) -> Watched:
-    watched = Watched(bench.store)
-    bench.store = watched.as_store
-    return watched
+def observed(harness: EngineHarness) -> ObservedStore:
+    observed = ObservedStore(harness.store)
+    harness.store = observed.as_store
+    return observed
 
 
-def add_quick(bench: Bench) -> None:
-    @bench.toolbox.tool(retry=NEVER_TWICE)
+def add_quick(harness: EngineHarness) -> None:
+    @harness.toolbox.tool(retry=NEVER_TWICE)
     async def quick(task: TaskContext) -> int:
         return task.attempt
 
 
-def add_gated(bench: Bench, **settings: Any) -> asyncio.Event:
-    """A tool whose tasks wait for a gate."""
+def add_gated(harness: EngineHarness, **settings: Any) -> asyncio.Event:
+    """Add a tool whose tasks wait for a gate."""
     gate = asyncio.Event()
 
-    @bench.toolbox.tool(**settings)
+    @harness.toolbox.tool(**settings)
     async def gated() -> None:
         await gate.wait()
 
@@ -54,89 +54,97 @@ async def only_task(engine: Engine) -> Task:
     return task
 
 
-async def test_a_task_is_begun_in_the_transaction_that_keeps_it(bench: Bench, watched: Watched) -> None:
-    add_quick(bench)
-    async with bench.working() as engine:
-        await bench.result_of("quick")
-        watched.calls.clear()
+async def test_a_task_is_started_in_the_transaction_that_creates_it(
+    harness: EngineHarness, observed: ObservedStore
+) -> None:
+    add_quick(harness)
+    async with harness.running() as engine:
+        await harness.result_of("quick")
+        observed.calls.clear()
         task = await engine.submit("quick")
         assert (task.phase, task.attempt_number) == (Phase.RUNNING, 1)
         assert (await engine.wait(task.id)).outcome == b"1"
-        assert {name: watched.calls[name] for name in ("create", "claim", "commit", "journal")} == {
+        assert {name: observed.calls[name] for name in ("create", "claim", "commit", "journal")} == {
             "create": 1,
             "claim": 0,
             "commit": 1,
             "journal": 0,
         }
-        assert await bench.events(task.id) == ["create", "claim", "complete"]
+        assert await harness.events(task.id) == ["create", "claim", "complete"]
 
 
 @pytest.mark.looks_for_work
-async def test_one_that_is_asked_for_elsewhere_takes_a_commit_more(bench: Bench, watched: Watched) -> None:
-    add_quick(bench)
-    async with bench.working() as engine:
-        for submit, writes in ((engine.submit, 2), (bench.queue, 3)):
-            watched.calls.clear()
+async def test_a_task_submitted_elsewhere_takes_one_more_commit(
+    harness: EngineHarness, observed: ObservedStore
+) -> None:
+    add_quick(harness)
+    async with harness.running() as engine:
+        for submit, writes in ((engine.submit, 2), (harness.submit_elsewhere, 3)):
+            observed.calls.clear()
             task = await submit("quick")
             await engine.wait(task.id)
-            assert sum(watched.calls[name] for name in ("create", "claim", "commit")) == writes
+            assert sum(observed.calls[name] for name in ("create", "claim", "commit")) == writes
 
 
-async def test_an_engine_that_does_not_work_or_run_begins_nothing(bench: Bench) -> None:
-    add_quick(bench)
-    async with bench.working(works=False) as engine:
+async def test_an_engine_without_a_worker_or_that_is_not_running_starts_nothing(harness: EngineHarness) -> None:
+    add_quick(harness)
+    async with harness.running(works=False) as engine:
         assert (await engine.submit("quick")).phase is Phase.QUEUED
     assert (await engine.submit("quick")).phase is Phase.QUEUED
 
 
-async def test_a_store_that_takes_no_offers_is_made_none(bench: Bench, watched: Watched) -> None:
-    add_quick(bench)
+async def test_a_store_without_direct_start_gets_no_claim_with_a_creation(
+    harness: EngineHarness, observed: ObservedStore
+) -> None:
+    add_quick(harness)
 
     class Declining:
         capabilities = Capabilities(durable=True, shared=False, supports_direct_start=False)
 
         def __getattr__(self, name: str) -> Any:
-            return getattr(watched, name)
+            return getattr(observed, name)
 
-    bench.store = cast("Store", Declining())
-    async with bench.working() as engine:
+    harness.store = cast("Store", Declining())
+    async with harness.running() as engine:
         task = await engine.submit("quick")
         assert task.phase is Phase.QUEUED
         assert (await engine.wait(task.id)).outcome == b"1"
 
 
-async def test_one_that_another_has_begun_by_the_time_that_it_is_told_of_is_left_to_them(bench: Bench) -> None:
+async def test_a_task_that_another_worker_started_is_left_to_it(
+    harness: EngineHarness,
+) -> None:
     runs: list[str] = []
-    kept = bench.store
+    inner = harness.store
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def quick() -> None:
         runs.append("quick")
 
-    class ToldLate:
-        """Keeps a task that another has begun by then."""
+    class StartedElsewhereStore:
+        """Creates a task that another worker has started by then."""
 
         def __getattr__(self, name: str) -> Any:
-            return getattr(kept, name)
+            return getattr(inner, name)
 
         async def create(self, creation: Creation, *, quota: Quota, now: datetime, claim: ClaimRequest) -> Task:
-            return await kept.create(creation, quota=quota, now=now, claim=replace(claim, holder="another"))
+            return await inner.create(creation, quota=quota, now=now, claim=replace(claim, holder="another"))
 
-    bench.store = cast("Store", ToldLate())
-    async with bench.working() as engine:
+    harness.store = cast("Store", StartedElsewhereStore())
+    async with harness.running() as engine:
         task = await engine.submit("quick")
         assert (task.attempt is not None, task.id) == (True, (await engine.task(task.id)).id)
     assert runs == []
-    assert await bench.events(task.id) == ["create", "claim"]
+    assert await harness.events(task.id) == ["create", "claim"]
 
 
 @pytest.mark.looks_for_work
-async def test_nobody_who_waits_is_overtaken(bench: Bench, watched: Watched) -> None:
-    add_quick(bench)
-    async with bench.working() as engine:
-        # The worker does not get to claim it for a while.
-        may_look = watched.hold_up("next_due")
-        first = await bench.queue("quick")
+async def test_a_queued_task_is_not_overtaken(harness: EngineHarness, observed: ObservedStore) -> None:
+    add_quick(harness)
+    async with harness.running() as engine:
+        # The worker can't claim it for a while.
+        may_look = observed.block("next_due")
+        first = await harness.submit_elsewhere("quick")
         second = await engine.submit("quick")
         assert second.phase is Phase.QUEUED
         may_look.set()
@@ -145,66 +153,66 @@ async def test_nobody_who_waits_is_overtaken(bench: Bench, watched: Watched) -> 
 
 
 @pytest.mark.looks_for_work
-async def test_who_waits_for_any_place_in_the_process_is_not_overtaken_by_another_tool(
-    bench: Bench, watched: Watched
+async def test_a_task_that_waits_for_any_slot_is_not_overtaken_by_another_tool(
+    harness: EngineHarness, observed: ObservedStore
 ) -> None:
-    add_quick(bench)
-    gate = add_gated(bench)
+    add_quick(harness)
+    gate = add_gated(harness)
 
-    @bench.toolbox.tool(concurrency=1)
+    @harness.toolbox.tool(concurrency=1)
     async def narrow() -> None: ...
 
-    async with bench.working(Settings(concurrency=1)) as engine:
+    async with harness.running(Settings(concurrency=1)) as engine:
         running = await engine.submit("gated")
-        waiting = await bench.queue("narrow")
-        may_look = watched.hold_up("next_due")
+        waiting = await harness.submit_elsewhere("narrow")
+        may_look = observed.block("next_due")
         gate.set()
-        # The place is free, and the worker is about to give it to who waits.
-        await watched.asked("next_due")
+        # The slot is free, and the worker is about to give it to the waiting task.
+        await observed.wait_called("next_due")
         assert (await engine.task(running.id)).is_terminal
         assert (await engine.submit("quick")).phase is Phase.QUEUED
         may_look.set()
         await engine.wait(waiting.id)
 
 
-async def test_a_tool_that_has_all_its_places_does_not_keep_others_from_being_begun(bench: Bench) -> None:
-    add_quick(bench)
-    gate = add_gated(bench, concurrency=1)
-    async with bench.working() as engine:
+async def test_a_tool_at_its_limit_does_not_prevent_direct_starts_of_other_tools(harness: EngineHarness) -> None:
+    add_quick(harness)
+    gate = add_gated(harness, concurrency=1)
+    async with harness.running() as engine:
         assert (await engine.submit("gated")).phase is Phase.RUNNING
         assert (await engine.submit("gated")).phase is Phase.QUEUED
         assert (await engine.submit("quick")).phase is Phase.RUNNING
         gate.set()
 
 
-async def test_many_who_ask_at_once_get_no_more_places_than_there_are(bench: Bench) -> None:
-    now, most = 0, 0
+async def test_many_concurrent_submits_take_no_more_slots_than_there_are(harness: EngineHarness) -> None:
+    now, peak = 0, 0
 
     async def pass_through() -> None:
-        nonlocal now, most
+        nonlocal now, peak
         now += 1
-        most = max(most, now)
+        peak = max(peak, now)
         await asyncio.sleep(0.002)
         now -= 1
 
     for name, concurrency in (("free", None), ("narrow", 1)):
-        bench.toolbox.tool(name=name, concurrency=concurrency)(pass_through)
-    async with bench.working(Settings(concurrency=3)) as engine:
+        harness.toolbox.tool(name=name, concurrency=concurrency)(pass_through)
+    async with harness.running(Settings(concurrency=3)) as engine:
         tasks = await asyncio.gather(*(engine.submit(name) for _ in range(20) for name in ("free", "narrow")))
         phases = [(await engine.wait(task.id)).task.phase for task in tasks]
     assert set(phases) == {Phase.COMPLETED}
-    assert 1 < most <= 3
+    assert 1 < peak <= 3
 
 
-async def test_what_a_claim_on_its_way_brings_has_its_places(bench: Bench, watched: Watched) -> None:
-    add_quick(bench)
-    gate = add_gated(bench)
-    queued = [await bench.queue("gated") for _ in range(2)]
-    may_return = watched.hold_up_replies("claim")
-    async with bench.working(Settings(concurrency=2)) as engine:
+async def test_a_claim_in_flight_has_reserved_its_slots(harness: EngineHarness, observed: ObservedStore) -> None:
+    add_quick(harness)
+    gate = add_gated(harness)
+    queued = [await harness.submit_elsewhere("gated") for _ in range(2)]
+    may_return = observed.block_replies("claim")
+    async with harness.running(Settings(concurrency=2)) as engine:
         for task in queued:
-            await bench.reach(task.id, Phase.RUNNING)
-        # In the store nobody waits. Here, two are about to come.
+            await harness.reach(task.id, Phase.RUNNING)
+        # No task waits in the store, but two claimed ones are about to arrive here.
         last = await engine.submit("quick")
         assert last.phase is Phase.QUEUED
         may_return.set()
@@ -212,10 +220,10 @@ async def test_what_a_claim_on_its_way_brings_has_its_places(bench: Bench, watch
         await engine.wait(last.id)
 
 
-async def test_the_end_of_one_makes_room_for_who_waits(bench: Bench) -> None:
-    add_quick(bench)
-    gate = add_gated(bench)
-    async with bench.working(Settings(concurrency=1, poll_interval=1_000)) as engine:
+async def test_the_end_of_a_task_frees_its_slot_for_a_queued_one(harness: EngineHarness) -> None:
+    add_quick(harness)
+    gate = add_gated(harness)
+    async with harness.running(Settings(concurrency=1, poll_interval=1_000)) as engine:
         await engine.submit("gated")
         waiting = await engine.submit("quick")
         assert waiting.phase is Phase.QUEUED
@@ -223,60 +231,60 @@ async def test_the_end_of_one_makes_room_for_who_waits(bench: Bench) -> None:
         assert (await engine.wait(waiting.id)).outcome == b"1"
 
 
-async def test_a_submitter_who_leaves_in_the_middle_does_not_leave_a_task_that_nobody_runs(
-    bench: Bench, watched: Watched
+async def test_a_submitted_task_runs_although_its_submitter_was_cancelled(
+    harness: EngineHarness, observed: ObservedStore
 ) -> None:
-    add_quick(bench)
-    async with bench.working(Settings(lease=3_600)) as engine:
-        for hold_up in (watched.hold_up, watched.hold_up_replies):
-            gate = hold_up("create")
+    add_quick(harness)
+    async with harness.running(Settings(lease=3_600)) as engine:
+        for block in (observed.block, observed.block_replies):
+            gate = block("create")
             submitting = asyncio.ensure_future(engine.submit("quick"))
-            await watched.asked("create")
+            await observed.wait_called("create")
             submitting.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await submitting
-            watched.let_all_through()
+            observed.unblock_all()
             gate.set()
-        await bench.result_of("quick")
+        await harness.result_of("quick")
         async with asyncio.timeout(60):
-            # The creations that were left continue in the background, on connections of their own.
+            # The cancelled creations continue in the background, on their own connections.
             while len(tasks := (await engine.list_tasks()).tasks) < 3:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         assert [(await engine.wait(task.id)).outcome for task in tasks] == [b"1"] * 3
 
 
-async def test_an_engine_that_stops_waits_for_what_is_on_its_way_and_hands_it_back(
-    bench: Bench, watched: Watched
+async def test_a_stopping_engine_waits_for_creations_in_flight_and_releases_their_tasks(
+    harness: EngineHarness, observed: ObservedStore
 ) -> None:
-    add_quick(bench)
-    async with bench.working(Settings(grace=0)) as engine:
-        may_return = watched.hold_up_replies("create")
+    add_quick(harness)
+    async with harness.running(Settings(grace=0)) as engine:
+        may_return = observed.block_replies("create")
         submitting = asyncio.ensure_future(engine.submit("quick"))
-        await watched.done("create")
+        await observed.wait_done("create")
         stopping = asyncio.create_task(engine.stop())
         await asyncio.sleep(0.05)
-        assert not stopping.done(), "it would be left to its lease"
+        assert not stopping.done(), "otherwise the task would wait for its lease to expire"
         may_return.set()
         await asyncio.wait_for(stopping, 20)
         task = await submitting
         assert task.attempt is not None
     assert (await only_task(engine)).attempt is None
-    watched.let_all_through()
-    async with bench.working() as engine:
-        assert (await engine.wait(task.id)).outcome == b"2", "nothing of it had begun, so it may run"
+    observed.unblock_all()
+    async with harness.running() as engine:
+        assert (await engine.wait(task.id)).outcome == b"2", "it had not started, so it may run"
 
 
-async def test_a_task_that_can_not_be_kept_takes_no_place(bench: Bench, watched: Watched) -> None:
-    add_quick(bench)
-    gate = add_gated(bench)
+async def test_a_task_that_can_not_be_created_takes_no_slot(harness: EngineHarness, observed: ObservedStore) -> None:
+    add_quick(harness)
+    gate = add_gated(harness)
     quota = replace(QUICK.quota, live=1)
-    async with bench.working(Settings(concurrency=2, poll_interval=1_000, quota=quota)) as engine:
-        watched.fail("create", times=3)
+    async with harness.running(Settings(concurrency=2, poll_interval=1_000, quota=quota)) as engine:
+        observed.fail("create", times=3)
         for _ in range(3):
             with pytest.raises(StoreUnavailable):
                 await engine.submit("quick")
         running = await engine.submit("gated", idempotency_key="once")
-        await bench.reach(running.id, Phase.RUNNING)
+        await harness.reach(running.id, Phase.RUNNING)
         for _ in range(3):
             with pytest.raises(QuotaExceeded):
                 await engine.submit("quick")
@@ -287,14 +295,14 @@ async def test_a_task_that_can_not_be_kept_takes_no_place(bench: Bench, watched:
         assert (await engine.submit("quick")).phase is Phase.RUNNING
 
 
-async def test_a_task_that_is_there_already_is_not_begun_again(bench: Bench) -> None:
+async def test_a_task_that_already_exists_is_not_started_again(harness: EngineHarness) -> None:
     began: list[int] = []
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def once(task: TaskContext) -> None:
         began.append(task.attempt)
 
-    async with bench.working() as engine:
+    async with harness.running() as engine:
         tasks = await asyncio.gather(*(engine.submit("once", idempotency_key="key") for _ in range(5)))
         tasks.append(await engine.submit("once", idempotency_key="key"))
         await engine.wait(tasks[0].id)
@@ -302,12 +310,14 @@ async def test_a_task_that_is_there_already_is_not_begun_again(bench: Bench) -> 
     assert began == [1]
 
 
-async def test_one_of_which_only_the_receipt_was_lost_is_run(bench: Bench, watched: Watched) -> None:
-    clock = a_clock()
-    add_quick(bench)
-    async with bench.working(Settings(lease=3_600), clock=clock) as engine:
-        watched.lose_replies("create", times=1)
-        watched.fail("journal", times=2)
+async def test_a_started_task_whose_confirmation_was_lost_is_run(
+    harness: EngineHarness, observed: ObservedStore
+) -> None:
+    clock = make_clock()
+    add_quick(harness)
+    async with harness.running(Settings(lease=3_600), clock=clock) as engine:
+        observed.lose_replies("create", times=1)
+        observed.fail("journal", times=2)
         with pytest.raises(StoreUnavailable):
             await engine.submit("quick")
         while not (task := await only_task(engine)).is_terminal:
@@ -316,24 +326,24 @@ async def test_one_of_which_only_the_receipt_was_lost_is_run(bench: Bench, watch
         assert (task.phase, task.attempt_number) == (Phase.COMPLETED, 1)
 
 
-async def test_one_of_which_the_receipt_was_lost_and_that_was_not_begun_is_left_to_the_worker(
-    bench: Bench, watched: Watched
+async def test_a_queued_task_whose_confirmation_was_lost_is_left_to_the_worker(
+    harness: EngineHarness, observed: ObservedStore
 ) -> None:
     began: list[int] = []
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def note(task: TaskContext) -> None:
         began.append(task.attempt)
 
-    # The journal is held up for as long as a busy machine takes, and the lease is not to expire meanwhile.
-    async with bench.working(replace(QUICK, lease=60.0)) as engine:
-        may_look, may_read = watched.hold_up("next_due"), watched.hold_up("journal")
-        claimed = asyncio.ensure_future(watched.done("claim"))
-        first = await bench.queue("note")
-        watched.lose_replies("create", times=1)
+    # The journal is blocked for as long as a busy machine takes, and the lease must not expire meanwhile.
+    async with harness.running(replace(QUICK, lease=60.0)) as engine:
+        may_look, may_read = observed.block("next_due"), observed.block("journal")
+        claimed = asyncio.ensure_future(observed.wait_done("claim"))
+        first = await harness.submit_elsewhere("note")
+        observed.lose_replies("create", times=1)
         with pytest.raises(StoreUnavailable):
             await engine.submit("note")
-        # Nothing says who is first: the news of the queued task may lead the worker to it before it looks.
+        # The order is open: the hint about the queued task may lead the worker to it before it polls.
         may_look.set()
         await claimed
         may_read.set()
@@ -343,40 +353,44 @@ async def test_one_of_which_the_receipt_was_lost_and_that_was_not_begun_is_left_
     assert began == [1, 1]
 
 
-async def test_a_store_that_stays_away_does_not_keep_the_engine_from_stopping(bench: Bench, watched: Watched) -> None:
-    add_quick(bench)
-    async with bench.working() as engine:
-        watched.lose_replies("create", times=1)
-        watched.fail("journal", times=1_000)
+async def test_an_engine_can_stop_while_the_store_is_unavailable(
+    harness: EngineHarness, observed: ObservedStore
+) -> None:
+    add_quick(harness)
+    async with harness.running() as engine:
+        observed.lose_replies("create", times=1)
+        observed.fail("journal", times=1_000)
         with pytest.raises(StoreUnavailable):
             await engine.submit("quick")
         await asyncio.wait_for(engine.stop(), 20)
 
 
-async def test_quick_tasks_are_not_looked_for_or_looked_at(bench: Bench, watched: Watched) -> None:
-    add_quick(bench)
-    async with bench.working(Settings(poll_interval=1_000, lease=3_600)) as engine:
-        await bench.result_of("quick")
-        watched.calls.clear()
+async def test_quick_tasks_need_no_polls_and_no_reads(harness: EngineHarness, observed: ObservedStore) -> None:
+    add_quick(harness)
+    async with harness.running(Settings(poll_interval=1_000, lease=3_600)) as engine:
+        await harness.result_of("quick")
+        observed.calls.clear()
         for _ in range(20):
             task = await engine.submit("quick")
             async for view in engine.follow(task.id, last_seen=task):
                 assert view.task.is_terminal
-        assert watched.calls["create"] == watched.calls["commit"] == 20
-        # Where the end comes before anybody follows, it is read. A store that has just been opened gives one hint more.
-        assert sum(watched.calls.values()) - watched.calls["view"] <= 41
+        assert observed.calls["create"] == observed.calls["commit"] == 20
+        # If the end comes before the follower, it is read. A store that was just opened gives one more hint.
+        assert sum(observed.calls.values()) - observed.calls["view"] <= 41
 
 
-async def test_one_that_is_to_be_tried_again_is_found_though_something_of_it_keeps_its_place(bench: Bench) -> None:
+async def test_a_task_is_retried_while_code_of_its_first_attempt_still_holds_a_slot(
+    harness: EngineHarness,
+) -> None:
     may_end = threading.Event()
 
-    @bench.toolbox.tool(attempt_timeout=0.1, grace=0.05, retry=RetryPolicy(first_wait=timedelta(0), jitter=0))
+    @harness.toolbox.tool(attempt_timeout=0.1, grace=0.05, retry=RetryPolicy(first_wait=timedelta(0), jitter=0))
     async def stubborn(task: TaskContext) -> int:
         if task.attempt == 1:
             await task.step("wait", may_end.wait)
         return task.attempt
 
-    async with bench.working(Settings(poll_interval=1_000, concurrency=2)) as engine:
+    async with harness.running(Settings(poll_interval=1_000, concurrency=2)) as engine:
         try:
             task = await engine.submit("stubborn")
             assert (await engine.wait(task.id)).outcome == b"2"

@@ -1,4 +1,4 @@
-"""An engine that is told to stop begins nothing directly any more, however long its last look takes."""
+"""A stopping engine starts no task directly, even while its last poll is in flight."""
 
 import asyncio
 
@@ -6,27 +6,29 @@ import pytest
 
 from raincheck.core.lifecycle import Phase
 from raincheck.core.policies import OnInterrupt, RetryPolicy
-from tests.support.engine.harness import Bench
-from tests.support.engine.observed_store import Watched
+from tests.support.engine.harness import EngineHarness
+from tests.support.engine.observed_store import ObservedStore
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
 
 @pytest.mark.looks_for_work
-async def test_what_is_asked_for_while_the_last_look_for_work_goes_on_is_left_to_others(bench: Bench) -> None:
+async def test_a_task_submitted_during_the_last_poll_of_a_stopping_engine_is_left_queued(
+    harness: EngineHarness,
+) -> None:
     """It would be cut off a moment later: a tool that must not run twice would have failed for nothing."""
     runs: list[str] = []
 
-    @bench.toolbox.tool(retry=RetryPolicy(on_interrupt=OnInterrupt.FAIL))
+    @harness.toolbox.tool(retry=RetryPolicy(on_interrupt=OnInterrupt.FAIL))
     async def quick() -> str:
         runs.append("quick")
         return "done"
 
-    watched = Watched(bench.store)
-    bench.store = watched.as_store
-    may_look = watched.hold_up("next_due")
-    looking = asyncio.ensure_future(watched.asked("next_due"))
-    async with bench.working() as engine:
+    observed = ObservedStore(harness.store)
+    harness.store = observed.as_store
+    may_look = observed.block("next_due")
+    looking = asyncio.ensure_future(observed.wait_called("next_due"))
+    async with harness.running() as engine:
         await asyncio.wait_for(looking, 20)
         stopping = asyncio.create_task(engine.stop())
         await asyncio.sleep(0.05)
@@ -35,7 +37,7 @@ async def test_what_is_asked_for_while_the_last_look_for_work_goes_on_is_left_to
         may_look.set()
         await asyncio.wait_for(stopping, 20)
     assert (task.phase, task.attempt, runs) == (Phase.QUEUED, None, [])
-    watched.let_all_through()
-    async with bench.working() as engine:
+    observed.unblock_all()
+    async with harness.running() as engine:
         assert (await engine.wait(task.id)).task.phase is Phase.COMPLETED
-    assert await bench.events(task.id) == ["create", "claim", "complete"]
+    assert await harness.events(task.id) == ["create", "claim", "complete"]

@@ -1,4 +1,4 @@
-"""Places and direct starts: no more at once than a tool allows, and nobody is forgotten whom nobody told of."""
+"""Direct starts take slots within the limits, and tasks that were not started directly are found."""
 
 import asyncio
 from typing import Any, cast
@@ -8,72 +8,76 @@ import pytest
 from raincheck.core.lifecycle import Phase
 from raincheck.engine import Settings
 from raincheck.stores.base import Store
-from tests.support.engine.harness import Bench
-from tests.support.engine.hinting_store import KeepsOnly, NamesNobody
-from tests.support.engine.observed_store import Watched
+from tests.support.engine.harness import EngineHarness
+from tests.support.engine.hinting_store import AnonymousHintStore, CreateOnlyStore
+from tests.support.engine.observed_store import ObservedStore
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
 SELDOM = Settings(poll_interval=86_400.0, lease=86_400.0)
-"""It looks for nothing that nobody told of."""
+"""Polls rarely, so that work is only found by notifications."""
 
 
 @pytest.fixture
-def watched(bench: Bench) -> Watched:
-    watched = Watched(bench.store)
-    bench.store = watched.as_store
-    return watched
+def observed(harness: EngineHarness) -> ObservedStore:
+    observed = ObservedStore(harness.store)
+    harness.store = observed.as_store
+    return observed
 
 
-def add_quick(bench: Bench) -> None:
-    @bench.toolbox.tool
+def add_quick(harness: EngineHarness) -> None:
+    @harness.toolbox.tool
     async def quick() -> str:
         return "done"
 
 
-def add_gated(bench: Bench, name: str, **settings: Any) -> asyncio.Event:
-    """A tool whose tasks wait for a gate."""
+def add_gated(harness: EngineHarness, name: str, **settings: Any) -> asyncio.Event:
+    """Add a tool whose tasks wait for a gate."""
     gate = asyncio.Event()
 
-    @bench.toolbox.tool(name=name, **settings)
+    @harness.toolbox.tool(name=name, **settings)
     async def gated() -> None:
         await gate.wait()
 
     return gate
 
 
-async def test_one_that_was_kept_and_not_begun_is_claimed_though_it_was_heard_of_too_soon(bench: Bench) -> None:
-    add_quick(bench)
-    bench.store = cast("Store", KeepsOnly(bench.store))
-    async with bench.working(SELDOM), asyncio.timeout(10):
+async def test_a_task_that_was_not_started_directly_is_claimed_although_its_hint_came_too_soon(
+    harness: EngineHarness,
+) -> None:
+    add_quick(harness)
+    harness.store = cast("Store", CreateOnlyStore(harness.store))
+    async with harness.running(SELDOM), asyncio.timeout(10):
         for _ in range(5):
-            assert await bench.result_of("quick") == "done"
+            assert await harness.result_of("quick") == "done"
 
 
-async def test_one_from_elsewhere_is_claimed_though_nobody_said_which_it_is(bench: Bench) -> None:
-    add_quick(bench)
-    gate = add_gated(bench, "gated")
-    bench.store = cast("Store", NamesNobody(bench.store))
-    async with bench.working(SELDOM) as engine, asyncio.timeout(10):
+async def test_a_task_from_elsewhere_is_claimed_after_a_hint_without_its_id(harness: EngineHarness) -> None:
+    add_quick(harness)
+    gate = add_gated(harness, "gated")
+    harness.store = cast("Store", AnonymousHintStore(harness.store))
+    async with harness.running(SELDOM) as engine, asyncio.timeout(10):
         await engine.submit("gated")
         for _ in range(3):
-            task = await bench.queue("quick")
+            task = await harness.submit_elsewhere("quick")
             assert (await engine.wait(task.id)).task.phase is Phase.COMPLETED
         gate.set()
 
 
 @pytest.mark.looks_for_work
-async def test_what_a_claim_on_its_way_brings_has_the_places_of_its_tool(bench: Bench, watched: Watched) -> None:
-    gate, other_gate = add_gated(bench, "gated", concurrency=2), add_gated(bench, "narrow", concurrency=1)
-    queued = [await bench.queue("gated") for _ in range(2)]
-    may_return = watched.hold_up_replies("claim")
-    async with bench.working(SELDOM) as engine:
+async def test_a_claim_in_flight_has_reserved_the_slots_of_its_tool(
+    harness: EngineHarness, observed: ObservedStore
+) -> None:
+    gate, other_gate = add_gated(harness, "gated", concurrency=2), add_gated(harness, "narrow", concurrency=1)
+    queued = [await harness.submit_elsewhere("gated") for _ in range(2)]
+    may_return = observed.block_replies("claim")
+    async with harness.running(SELDOM) as engine:
         for task in queued:
-            await bench.reach(task.id, Phase.RUNNING)
-        # In the store nobody waits, and here nobody runs. Two are about to come.
+            await harness.reach(task.id, Phase.RUNNING)
+        # No task waits in the store, and none runs here. Two claimed ones are about to arrive.
         third, other = await engine.submit("gated"), await engine.submit("narrow")
         for event in (may_return, gate, other_gate):
             event.set()
         assert third.phase is Phase.QUEUED
-        assert other.phase is Phase.RUNNING, "they are not of its tool"
+        assert other.phase is Phase.RUNNING, "the claim is for another tool"
         assert (await engine.wait(third.id)).task.phase is Phase.COMPLETED

@@ -1,4 +1,4 @@
-"""Who runs when: bounds, priorities, fairness between owners, and no work at all when there is none."""
+"""Claiming respects limits, priorities and fairness between owners, and an idle engine does nothing."""
 
 import asyncio
 from collections import Counter
@@ -9,8 +9,8 @@ from raincheck._async import RETRY_DELAY
 from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Owner
 from raincheck.engine import Engine, Settings, TaskContext
-from tests.support.engine.harness import Bench
-from tests.support.engine.observed_store import Watched, a_clock
+from tests.support.engine.harness import EngineHarness
+from tests.support.engine.observed_store import ObservedStore, make_clock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -39,18 +39,18 @@ class Gauge:
             self.now[place] -= 1
 
 
-async def test_no_more_attempts_run_at_once_than_the_process_or_the_tool_allows(bench: Bench) -> None:
+async def test_no_more_attempts_run_at_once_than_the_process_or_the_tool_allows(harness: EngineHarness) -> None:
     gauge = Gauge(4)
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def free() -> None:
         await gauge.pass_through("free")
 
-    @bench.toolbox.tool(concurrency=2)
+    @harness.toolbox.tool(concurrency=2)
     async def narrow() -> None:
         await gauge.pass_through("narrow")
 
-    async with bench.working(Settings(concurrency=4)) as engine:
+    async with harness.running(Settings(concurrency=4)) as engine:
         tasks = [await engine.submit(tool) for _ in range(10) for tool in ("free", "narrow")]
         for task in tasks:
             await engine.wait(task.id)
@@ -58,53 +58,53 @@ async def test_no_more_attempts_run_at_once_than_the_process_or_the_tool_allows(
     assert gauge.most["narrow"] == 2
 
 
-async def test_a_tool_with_a_bound_of_its_own_does_not_hold_up_others(bench: Bench) -> None:
+async def test_a_tool_with_its_own_limit_does_not_block_other_tools(harness: EngineHarness) -> None:
     may_end = asyncio.Event()
 
-    @bench.toolbox.tool(concurrency=1, priority=100)
+    @harness.toolbox.tool(concurrency=1, priority=100)
     async def slow() -> None:
         await may_end.wait()
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def quick() -> str:
         return "done"
 
-    async with bench.working(Settings(concurrency=2)) as engine:
+    async with harness.running(Settings(concurrency=2)) as engine:
         tasks = [await engine.submit("slow") for _ in range(20)]
-        await bench.reach(tasks[0].id, Phase.RUNNING)
-        assert await asyncio.wait_for(bench.result_of("quick"), 5) == "done"
+        await harness.reach(tasks[0].id, Phase.RUNNING)
+        assert await asyncio.wait_for(harness.result_of("quick"), 5) == "done"
         phases = Counter([(await engine.view(task.id)).task.phase for task in tasks])
         assert phases == {Phase.RUNNING: 1, Phase.QUEUED: 19}
         may_end.set()
 
 
-async def test_what_matters_more_goes_first(bench: Bench) -> None:
+async def test_tasks_with_higher_priority_run_first(harness: EngineHarness) -> None:
     order: list[str] = []
 
     async def note(name: str) -> None:
         order.append(name)
 
     for name, priority in (("low", -5), ("normal", 0), ("high", 5)):
-        bench.toolbox.tool(name=name, priority=priority)(note)
+        harness.toolbox.tool(name=name, priority=priority)(note)
 
-    async with bench.working(works=False) as engine:
+    async with harness.running(works=False) as engine:
         tasks = [await engine.submit(tool, {"name": tool}) for tool in ("low", "normal", "high") for _ in range(2)]
-    async with bench.working(Settings(concurrency=1)) as engine:
+    async with harness.running(Settings(concurrency=1)) as engine:
         for task in tasks:
             await engine.wait(task.id)
     assert order == ["high", "high", "normal", "normal", "low", "low"]
 
 
-async def test_an_owner_with_hundreds_of_tasks_does_not_hold_up_another(bench: Bench) -> None:
+async def test_an_owner_with_hundreds_of_tasks_does_not_block_another_owner(harness: EngineHarness) -> None:
     order: list[str] = []
     may_begin = asyncio.Event()
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def note(name: str) -> None:
         await may_begin.wait()
         order.append(name)
 
-    async with bench.working(Settings(concurrency=1)) as engine:
+    async with harness.running(Settings(concurrency=1)) as engine:
         for _ in range(300):
             await engine.submit("note", {"name": "alice"}, owner=ALICE)
         one = await engine.submit("note", {"name": "bob"}, owner=BOB)
@@ -113,113 +113,113 @@ async def test_an_owner_with_hundreds_of_tasks_does_not_hold_up_another(bench: B
         assert order.index("bob") <= 3
 
 
-async def test_tasks_of_another_namespace_are_left_alone(bench: Bench) -> None:
-    @bench.toolbox.tool
+async def test_tasks_of_another_namespace_are_left_alone(harness: EngineHarness) -> None:
+    @harness.toolbox.tool
     async def quick() -> str:
         return "done"
 
-    async with Engine(bench.store, bench.toolbox, namespace="theirs", works=False) as theirs, bench.working():
+    async with Engine(harness.store, harness.toolbox, namespace="theirs", works=False) as theirs, harness.running():
         task = await theirs.submit("quick")
-        assert await bench.result_of("quick") == "done"
+        assert await harness.result_of("quick") == "done"
         assert (await theirs.view(task.id)).task.phase is Phase.QUEUED
 
 
-async def test_an_engine_without_tools_takes_nothing(bench: Bench) -> None:
-    @bench.toolbox.tool
+async def test_an_engine_without_tools_takes_nothing(harness: EngineHarness) -> None:
+    @harness.toolbox.tool
     async def quick() -> str:
         return "done"
 
-    async with bench.working(works=False) as engine:
+    async with harness.running(works=False) as engine:
         task = await engine.submit("quick")
-    async with Engine(bench.store, type(bench.toolbox)()) as empty:
+    async with Engine(harness.store, type(harness.toolbox)()) as empty:
         await asyncio.sleep(0.1)
         assert (await empty.view(task.id)).task.phase is Phase.QUEUED
 
 
-async def test_an_idle_engine_writes_nothing_and_hardly_looks(bench: Bench) -> None:
-    watched = Watched(bench.store)
-    bench.store = watched.as_store
+async def test_an_idle_engine_writes_nothing_and_rarely_polls(harness: EngineHarness) -> None:
+    observed = ObservedStore(harness.store)
+    harness.store = observed.as_store
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def quick() -> str:
         return "done"
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def ask(task: TaskContext) -> None:
         await task.elicit("now?", {"type": "object"})
 
-    async with bench.working(Settings(park_after=0.01)) as engine:
-        assert await bench.result_of("quick") == "done"
+    async with harness.running(Settings(park_after=0.01)) as engine:
+        assert await harness.result_of("quick") == "done"
         asking = await engine.submit("ask")
-        await bench.reach(asking.id, Phase.PARKED)
+        await harness.reach(asking.id, Phase.PARKED)
         await asyncio.sleep(0.1)
-        watched.calls.clear()
+        observed.calls.clear()
         await asyncio.sleep(0.5)
-        assert watched.writes == 0
-        assert sum(watched.calls.values()) <= 5, watched.calls
+        assert observed.writes == 0
+        assert sum(observed.calls.values()) <= 5, observed.calls
 
 
-async def test_an_engine_whose_tasks_all_wait_does_not_spin(bench: Bench) -> None:
-    watched = Watched(bench.store)
-    bench.store = watched.as_store
+async def test_an_engine_whose_tasks_all_wait_does_not_spin(harness: EngineHarness) -> None:
+    observed = ObservedStore(harness.store)
+    harness.store = observed.as_store
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def ask(task: TaskContext) -> None:
         await task.elicit("now?", {"type": "object"})
 
-    async with bench.working(Settings(park_after=600)) as engine:
+    async with harness.running(Settings(park_after=600)) as engine:
         tasks = [await engine.submit("ask") for _ in range(5)]
         for task in tasks:
             await engine.wait(task.id, until=lambda task: task.open_inputs == 1)
         await asyncio.sleep(0.1)
-        watched.calls.clear()
+        observed.calls.clear()
         await asyncio.sleep(0.5)
-        assert watched.writes == 0
-        assert sum(watched.calls.values()) <= 5, watched.calls
+        assert observed.writes == 0
+        assert sum(observed.calls.values()) <= 5, observed.calls
 
 
-async def test_work_that_nobody_told_of_is_found_by_looking(bench: Bench) -> None:
-    clock = a_clock()
+async def test_work_without_a_notification_is_found_by_polling(harness: EngineHarness) -> None:
+    clock = make_clock()
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def nap(task: TaskContext) -> int:
         await task.sleep(100)
         return task.attempt
 
-    # The feed tells of changes. That a moment has come is no change, and nobody tells of it.
-    async with bench.working(Settings(park_after=0, poll_interval=1_000), clock=clock) as engine:
+    # The feed has hints about changes. Due times cause no hint.
+    async with harness.running(Settings(park_after=0, poll_interval=1_000), clock=clock) as engine:
         task = await engine.submit("nap")
-        await bench.reach(task.id, Phase.PARKED)
+        await harness.reach(task.id, Phase.PARKED)
         await asyncio.sleep(0.05)
         clock.advance(100)
         assert (await asyncio.wait_for(engine.wait(task.id), 20)).outcome == b"2"
 
 
-async def test_a_task_that_was_queued_for_long_runs_with_its_arguments(bench: Bench) -> None:
-    clock = a_clock()
+async def test_a_task_that_was_queued_for_long_runs_with_its_arguments(harness: EngineHarness) -> None:
+    clock = make_clock()
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def echo(word: str = "nothing") -> str:
         return word
 
-    async with bench.working(works=False, clock=clock) as engine:
+    async with harness.running(works=False, clock=clock) as engine:
         task = await engine.submit("echo", {"word": "kept"})
     clock.advance(90 * 86_400)
-    async with bench.working(clock=clock) as engine:
+    async with harness.running(clock=clock) as engine:
         assert await engine.result(task.id) == "kept"
 
 
-async def test_a_queued_task_is_taken_although_the_clock_was_set_back(bench: Bench) -> None:
-    clock = a_clock()
+async def test_a_queued_task_is_claimed_although_the_clock_was_set_back(harness: EngineHarness) -> None:
+    clock = make_clock()
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def quick() -> str:
         return "done"
 
-    async with bench.working(works=False, clock=clock) as engine:
+    async with harness.running(works=False, clock=clock) as engine:
         task = await engine.submit("quick")
     clock.advance(-3_600)
-    async with bench.working(clock=clock) as engine:
+    async with harness.running(clock=clock) as engine:
         async with asyncio.timeout(20):
             while not (await engine.view(task.id)).task.is_terminal:
                 clock.advance(1)
@@ -227,85 +227,85 @@ async def test_a_queued_task_is_taken_although_the_clock_was_set_back(bench: Ben
         assert (await engine.wait(task.id)).outcome == b'"done"'
 
 
-async def test_a_store_that_is_out_of_reach_for_a_while_does_not_end_the_claiming(bench: Bench) -> None:
-    clock, watched = a_clock(), Watched(bench.store)
-    bench.store = watched.as_store
+async def test_claiming_resumes_after_the_store_was_unavailable(harness: EngineHarness) -> None:
+    clock, observed = make_clock(), ObservedStore(harness.store)
+    harness.store = observed.as_store
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def quick() -> str:
         return "done"
 
-    async with bench.working(clock=clock) as engine:
-        watched.fail("next_due", "claim", "list_overdue", times=3)
-        task = await bench.queue("quick")
+    async with harness.running(clock=clock) as engine:
+        observed.fail("next_due", "claim", "list_overdue", times=3)
+        task = await harness.submit_elsewhere("quick")
         async with asyncio.timeout(20):
             while not (await engine.view(task.id)).task.is_terminal:
                 clock.advance(RETRY_DELAY)
                 await asyncio.sleep(0.01)
         assert (await engine.wait(task.id)).outcome == b'"done"'
-        assert watched.calls["next_due"] > 3
+        assert observed.calls["next_due"] > 3
 
 
-async def test_a_task_that_waits_keeps_its_place_if_leaving_it_would_help_nobody(bench: Bench) -> None:
+async def test_a_waiting_task_keeps_its_slot_if_no_other_task_could_use_it(harness: EngineHarness) -> None:
     may_end = asyncio.Event()
 
-    @bench.toolbox.tool(concurrency=1)
+    @harness.toolbox.tool(concurrency=1)
     async def slow() -> None:
         await may_end.wait()
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def quick() -> None: ...
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def ask(task: TaskContext) -> int:
         await task.elicit("now?", {"type": "object"})
         return task.attempt
 
-    async with bench.working(Settings(park_after=600)) as engine:
+    async with harness.running(Settings(park_after=600)) as engine:
         asking = await engine.submit("ask")
         await engine.wait(asking.id, until=lambda task: task.open_inputs == 1)
         first, second = await engine.submit("slow"), await engine.submit("slow")
-        await bench.reach(first.id, Phase.RUNNING)
-        await bench.result_of("quick")  # so that the worker has looked at the whole queue
+        await harness.reach(first.id, Phase.RUNNING)
+        await harness.result_of("quick")  # so that the worker has looked at the whole queue
         assert (await engine.view(second.id)).task.phase is Phase.QUEUED
         await engine.answer(asking.id, {"elicit-0": {"action": "accept", "content": {}}})
         assert (await engine.wait(asking.id)).outcome == b"1", "it was not parked"
         may_end.set()
 
 
-async def test_tools_with_bounds_of_their_own_take_their_turns_with_the_others(bench: Bench) -> None:
+async def test_tools_with_their_own_limits_take_turns_with_other_tools(harness: EngineHarness) -> None:
     order: list[str] = []
 
-    @bench.toolbox.tool(concurrency=1)
+    @harness.toolbox.tool(concurrency=1)
     async def bound() -> None:
         order.append("bound")
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def free() -> None:
         order.append("free")
 
-    async with bench.working(Settings(concurrency=1), works=False) as engine:
+    async with harness.running(Settings(concurrency=1), works=False) as engine:
         tasks = [await engine.submit(name) for _ in range(10) for name in ("bound", "free")]
-    async with bench.working(Settings(concurrency=1)) as engine:
+    async with harness.running(Settings(concurrency=1)) as engine:
         for task in tasks:
             await engine.wait(task.id)
     assert order == ["bound", "free"] * 10
 
 
-async def test_a_tool_with_a_bound_and_a_priority_goes_first_and_no_further(bench: Bench) -> None:
+async def test_a_tool_with_a_limit_and_a_priority_runs_first_up_to_its_limit(harness: EngineHarness) -> None:
     order: list[str] = []
 
-    @bench.toolbox.tool(concurrency=2, priority=10)
+    @harness.toolbox.tool(concurrency=2, priority=10)
     async def urgent() -> None:
         order.append("urgent")
 
-    @bench.toolbox.tool
+    @harness.toolbox.tool
     async def free() -> None:
         order.append("free")
 
-    async with bench.working(Settings(concurrency=4), works=False) as engine:
+    async with harness.running(Settings(concurrency=4), works=False) as engine:
         tasks = [await engine.submit(name) for name in ("free", "urgent") for _ in range(20)]
-    async with bench.working(Settings(concurrency=2)) as engine:
+    async with harness.running(Settings(concurrency=2)) as engine:
         for task in tasks:
             await engine.wait(task.id)
     # Two begin at a time, and the last urgent one and the first free one are such a pair: they may begin in any order.

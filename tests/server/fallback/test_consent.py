@@ -1,4 +1,4 @@
-"""To say nothing, or something else, is not to say yes; and what goes wrong in the five tools stays inside."""
+"""Anything but an answer is not consent, and errors in the fallback tools are tool errors."""
 
 # pyright: reportUnusedFunction=false
 
@@ -9,38 +9,38 @@ import pytest
 from pydantic import BaseModel
 
 from raincheck import TaskContext
-from tests.support.server.example import Shop
-from tests.support.server.fallback.hosts import Model, handle_of, hosted, told
+from tests.support.server.example import ExampleServer
+from tests.support.server.fallback.hosts import Model, connected_host, model_text, task_id_of
 from tests.support.server.tools import add_gated
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
 
 class Confirm(BaseModel):
-    """One whose silence is a yes."""
+    """A form whose default is a yes."""
 
     ok: bool = True
 
 
-def add_publishing(shop: Shop, schema: Any = Confirm) -> list[Any]:
-    heard: list[Any] = []
+def add_publishing(server: ExampleServer, schema: Any = Confirm) -> list[Any]:
+    received: list[Any] = []
 
-    @shop.tasks.tool
+    @server.tasks.tool
     async def publish(task: TaskContext) -> str:
         reply = await task.elicit("Publish it?", schema)
-        heard.append((reply.action, reply.content))
+        received.append((reply.action, reply.content))
         return reply.action
 
-    return heard
+    return received
 
 
 async def ask(model: Model) -> str:
-    return handle_of(await model.call("publish"))
+    return task_id_of(await model.call("publish"))
 
 
 @pytest.mark.parametrize("schema", [Confirm, {"type": "object"}], ids=["with a default", "without fields"])
 @pytest.mark.parametrize(
-    "said",
+    "arguments",
     [
         {},
         {"answer": None},
@@ -54,46 +54,48 @@ async def ask(model: Model) -> str:
     ],
     ids=str,
 )
-async def test_what_is_no_answer_is_no_consent(said: dict[str, Any], schema: Any) -> None:
-    shop = Shop()
-    heard = add_publishing(shop, schema)
-    async with hosted(shop) as model:
+async def test_anything_but_an_answer_is_not_consent(arguments: dict[str, Any], schema: Any) -> None:
+    server = ExampleServer()
+    received = add_publishing(server, schema)
+    async with connected_host(server) as model:
         task_id = await ask(model)
-        refused = await model.call("task_answer", {"task_id": task_id, **said})
+        refused = await model.call("task_answer", {"task_id": task_id, **arguments})
         assert refused["isError"] is True
-        assert heard == []
-        assert told(await model.call("task_answer", {"task_id": task_id, "action": "decline"})) == "decline"
-    assert [action for action, _ in heard] == ["decline"]
+        assert received == []
+        assert model_text(await model.call("task_answer", {"task_id": task_id, "action": "decline"})) == "decline"
+    assert [action for action, _ in received] == ["decline"]
 
 
-async def test_a_field_that_nobody_asked_for_is_refused_and_the_question_is_put_again() -> None:
-    shop = Shop()
-    heard = add_publishing(shop)
-    async with hosted(shop) as model:
+async def test_a_field_that_was_not_requested_is_rejected_and_the_question_repeated() -> None:
+    server = ExampleServer()
+    received = add_publishing(server)
+    async with connected_host(server) as model:
         task_id = await ask(model)
         refused = await model.call("task_answer", {"task_id": task_id, "answer": {"okay": False}})
-        assert told(refused).startswith("That is no answer: okay is not asked for.\npublish waits for an answer.")
-        assert told(await model.call("task_answer", {"task_id": task_id, "answer": {"ok": False}})) == "accept"
-    assert heard == [("accept", {"ok": False})]
+        assert model_text(refused).startswith(
+            "Invalid answer: the question does not ask for okay.\npublish waits for an answer."
+        )
+        assert model_text(await model.call("task_answer", {"task_id": task_id, "answer": {"ok": False}})) == "accept"
+    assert received == [("accept", {"ok": False})]
 
 
-async def test_a_text_that_goes_too_deep_is_refused_like_any_other() -> None:
-    shop = Shop()
-    add_publishing(shop)
-    async with hosted(shop) as model:
+async def test_a_deeply_nested_text_is_rejected_like_any_other() -> None:
+    server = ExampleServer()
+    add_publishing(server)
+    async with connected_host(server) as model:
         refused = await model.call("task_answer", {"task_id": await ask(model), "answer": "[" * 100_000})
         assert refused["isError"] is True
-        assert "recursion" not in told(refused)
+        assert "recursion" not in model_text(refused)
 
 
-async def test_who_cancels_by_a_tool_is_in_the_audit_log_and_so_is_who_is_refused(
+async def test_cancels_and_rejected_calls_of_the_fallback_tools_are_audited(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "raincheck.audit")
-    shop = Shop(fallback_wait=0.1)
-    add_gated(shop)
-    async with hosted(shop) as model:
-        task_id = handle_of(await model.call("gated"))
+    server = ExampleServer(fallback_wait=0.1)
+    add_gated(server)
+    async with connected_host(server) as model:
+        task_id = task_id_of(await model.call("gated"))
         await model.call("task_cancel", {"task_id": task_id})
         await model.call("task_wait", {})
         await model.call("task_wait", {"task_id": "unknown"})
@@ -102,16 +104,16 @@ async def test_who_cancels_by_a_tool_is_in_the_audit_log_and_so_is_who_is_refuse
     assert [one["code"] for one in lines if one["event"] == "refused"] == [-32602, -32602]
 
 
-async def test_what_a_host_declared_beyond_words_counts_too() -> None:
-    shop = Shop(fallback_wait=0.1)
-    heard: list[Any] = []
+async def test_the_bodys_caller_has_the_declared_and_the_fallback_capabilities() -> None:
+    server = ExampleServer(fallback_wait=0.1)
+    received: list[Any] = []
 
-    @shop.tasks.tool
+    @server.tasks.tool
     async def look(task: TaskContext) -> None:
         caller = task.caller
         assert isinstance(caller, dict)
-        heard.append(caller["capabilities"])
+        received.append(caller["capabilities"])
 
-    async with hosted(shop, "2025-11-25", capabilities={"sampling": {"tools": {}}}) as model:
+    async with connected_host(server, "2025-11-25", capabilities={"sampling": {"tools": {}}}) as model:
         await model.call("look")
-    assert heard == [{"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}}]
+    assert received == [{"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}}]

@@ -1,4 +1,4 @@
-"""Who leaves before it has a way back to its task takes the task with it; who leaves later does not. And progress."""
+"""A disconnect before the caller has a task id cancels the task, and a later one does not. Also, progress of waits."""
 
 # pyright: reportUnusedFunction=false
 
@@ -11,23 +11,23 @@ import pytest
 from raincheck import RetryPolicy, TaskContext
 from raincheck.core.lifecycle import Phase
 from raincheck.core.records import Task
-from tests.support.server.caller_v2025 import G1Caller
+from tests.support.server.caller_v2025 import V2025Caller
 from tests.support.server.caller_v2026 import Caller
-from tests.support.server.example import Shop
-from tests.support.server.fallback.clock import LEASED, WatchedClock
+from tests.support.server.example import ExampleServer
+from tests.support.server.fallback.clock import LONG_LEASE, WatchedClock
 from tests.support.server.fallback.hosts import (
     BY_VERSIONS,
     MODERN,
-    ON_PLAIN_WIRES,
+    ON_FALLBACK_TRANSPORTS,
     Model,
-    handle_of,
-    hosted,
+    connected_host,
+    hosted_server,
+    model_text,
     next_call,
-    opened,
-    told,
+    task_id_of,
 )
-from tests.support.server.tools import Gate, Name, add_gated, owner_over
-from tests.support.server.transports import Message, StreamWire
+from tests.support.server.tools import Gate, Name, add_gated, owner_for
+from tests.support.server.transports import Message, StreamTransport
 from tests.support.server.v2025.tools import add_metered, until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
@@ -36,55 +36,55 @@ PROGRESS = "notifications/progress"
 WAIT = 45.0
 
 
-def legacy(model: Model) -> G1Caller:
-    assert isinstance(model.caller, G1Caller)
+def legacy(model: Model) -> V2025Caller:
+    assert isinstance(model.caller, V2025Caller)
     return model.caller
 
 
 async def send(model: Model, tool: str, arguments: dict[str, Any]) -> None:
-    """Call a tool, and never mind the answer."""
+    """Call a tool without waiting for the answer."""
     params = {"name": tool, "arguments": arguments}
-    if isinstance(model.caller, G1Caller):
+    if isinstance(model.caller, V2025Caller):
         await model.caller.begin("tools/call", params)
     else:
-        assert isinstance(model.caller.wire, StreamWire)
-        await model.caller.wire.send(model.caller.message("tools/call", params))
+        assert isinstance(model.caller.transport, StreamTransport)
+        await model.caller.transport.send(model.caller.message("tools/call", params))
 
 
-async def the_end(shop: Shop, gate: Gate, way: str) -> Task:
-    owner = owner_over("open" if way == "memory" else way)
-    return (await shop.tasks.engine.wait(gate.task_ids[0], owner=owner)).task
+async def wait_for_end(server: ExampleServer, gate: Gate, way: str) -> Task:
+    owner = owner_for("open" if way == "memory" else way)
+    return (await server.tasks.engine.wait(gate.task_ids[0], owner=owner)).task
 
 
-@ON_PLAIN_WIRES
+@ON_FALLBACK_TRANSPORTS
 @BY_VERSIONS
-async def test_who_takes_its_call_back_stops_the_work(version: str, way: str) -> None:
-    shop = Shop()
-    gate = add_gated(shop)
-    async with hosted(shop, version, way) as model:
+async def test_cancelling_a_call_stops_the_work(version: str, way: str) -> None:
+    server = ExampleServer()
+    gate = add_gated(server)
+    async with connected_host(server, version, way) as model:
         if version == MODERN:
             calling = model.begin("gated")
-            await gate.begun.wait()
+            await gate.started.wait()
             calling.cancel()
         else:
             call = await legacy(model).begin("tools/call", {"name": "gated", "arguments": {}})
-            await gate.begun.wait()
+            await gate.started.wait()
             await legacy(model).give_up(call)
         await gate.stopped.wait()
-        task = await the_end(shop, gate, way)
-        assert (task.phase, task.status_message) == (Phase.CANCELLED, "its caller left")
+        task = await wait_for_end(server, gate, way)
+        assert (task.phase, task.status_message) == (Phase.CANCELLED, "its caller disconnected")
 
 
 @BY_VERSIONS
 async def test_a_connection_that_is_closed_during_a_call_stops_the_work(version: str) -> None:
-    shop = Shop()
-    gate = add_gated(shop)
-    async with opened(shop) as place, place.host():
-        async with place.host(version) as model:
+    server = ExampleServer()
+    gate = add_gated(server)
+    async with hosted_server(server) as hosts, hosts.host():
+        async with hosts.host(version) as model:
             await send(model, "gated", {})
-            await gate.begun.wait()
+            await gate.started.wait()
         await gate.stopped.wait()
-        assert (await the_end(shop, gate, "memory")).phase is Phase.CANCELLED
+        assert (await wait_for_end(server, gate, "memory")).phase is Phase.CANCELLED
 
 
 async def end_the_session(model: Model, _: int) -> None:
@@ -96,32 +96,36 @@ async def break_the_stream(model: Model, call_id: int) -> None:
 
 
 @pytest.mark.parametrize("leave", [end_the_session, break_the_stream])
-async def test_over_http_before_2026_who_leaves_its_session_or_its_stream_stops_the_work_too(
+async def test_over_http_before_2026_ending_the_session_or_breaking_the_stream_stops_the_work(
     leave: Callable[[Model, int], Awaitable[None]],
 ) -> None:
     clock = WatchedClock()
-    shop = Shop(clock=clock, settings=LEASED)
-    gate = add_gated(shop)
-    async with opened(shop, "http") as place, place.host(clock=clock) as stays, place.host(clock=clock) as leaves:
+    server = ExampleServer(clock=clock, settings=LONG_LEASE)
+    gate = add_gated(server)
+    async with (
+        hosted_server(server, "http") as hosts,
+        hosts.host(clock=clock) as stays,
+        hosts.host(clock=clock) as leaves,
+    ):
         call = await legacy(leaves).begin("tools/call", {"name": "gated", "arguments": {}})
-        await gate.begun.wait()
+        await gate.started.wait()
         await clock.asleep(WAIT)
         await leave(leaves, call.id)
         for _ in range(100):
-            # Nobody tells the server of a broken stream, so it may have to look.
+            # The server is not notified of a broken stream, so it may have to check.
             clock.advance(0.1)
             await legacy(stays).ping()
         assert gate.stopped.is_set()
 
 
-@ON_PLAIN_WIRES
+@ON_FALLBACK_TRANSPORTS
 @BY_VERSIONS
-async def test_who_leaves_while_it_waits_with_task_wait_stops_nothing(version: str, way: str) -> None:
+async def test_disconnecting_during_task_wait_stops_nothing(version: str, way: str) -> None:
     clock = WatchedClock()
-    shop = Shop(clock=clock, settings=LEASED)
-    gate = add_gated(shop)
-    async with hosted(shop, version, way, clock=clock) as model:
-        handle = await model.window(model.begin("gated"))
+    server = ExampleServer(clock=clock, settings=LONG_LEASE)
+    gate = add_gated(server)
+    async with connected_host(server, version, way, clock=clock) as model:
+        handle = await model.finish_wait(model.begin("gated"))
         if version == MODERN:
             waiting = model.begin(*next_call(handle))
             await clock.asleep(WAIT)
@@ -131,42 +135,42 @@ async def test_who_leaves_while_it_waits_with_task_wait_stops_nothing(version: s
             call = await legacy(model).begin("tools/call", {"name": tool, "arguments": arguments})
             await clock.asleep(WAIT)
             await legacy(model).give_up(call)
-        status = await model.call("task_status", {"task_id": handle_of(handle)})
+        status = await model.call("task_status", {"task_id": task_id_of(handle)})
         assert status["structuredContent"]["status"] == "working"
         assert not gate.stopped.is_set()
         gate.open.set()
-        assert told(await model.go_on(handle)) == "through"
+        assert model_text(await model.call_next(handle)) == "through"
 
 
 @BY_VERSIONS
-async def test_a_connection_that_is_closed_while_its_caller_waits_stops_nothing_and_another_gets_the_result(
+async def test_a_connection_that_closes_during_task_wait_stops_nothing_and_another_host_gets_the_result(
     version: str,
 ) -> None:
     clock = WatchedClock()
-    shop = Shop(clock=clock, settings=LEASED)
-    gate = add_gated(shop)
-    async with opened(shop) as place, place.host(clock=clock) as stays:
-        async with place.host(version, clock=clock) as leaves:
-            handle = await leaves.window(leaves.begin("gated"))
+    server = ExampleServer(clock=clock, settings=LONG_LEASE)
+    gate = add_gated(server)
+    async with hosted_server(server) as hosts, hosts.host(clock=clock) as stays:
+        async with hosts.host(version, clock=clock) as leaves:
+            handle = await leaves.finish_wait(leaves.begin("gated"))
             await send(leaves, *next_call(handle))
             await clock.asleep(WAIT)
         gate.open.set()
-        assert told(await stays.go_on(handle)) == "through"
+        assert model_text(await stays.call_next(handle)) == "through"
     assert not gate.stopped.is_set()
 
 
-async def test_who_leaves_while_it_waits_after_its_answer_stops_nothing() -> None:
+async def test_disconnecting_during_the_wait_after_an_answer_stops_nothing() -> None:
     clock = WatchedClock()
-    shop = Shop(clock=clock, settings=LEASED)
+    server = ExampleServer(clock=clock, settings=LONG_LEASE)
     gate = Gate()
 
-    @shop.tasks.tool
+    @server.tasks.tool
     async def ask_first(task: TaskContext) -> str:
         await task.elicit("Who are you?", Name)
         await gate.pass_through(task)
         return "through"
 
-    async with hosted(shop, clock=clock) as model:
+    async with connected_host(server, clock=clock) as model:
         calling = model.begin("ask_first")
         await clock.asleep(0.05)
         clock.advance(0.05)
@@ -174,73 +178,73 @@ async def test_who_leaves_while_it_waits_after_its_answer_stops_nothing() -> Non
         tool, arguments = next_call(asked)
         params = {"name": tool, "arguments": {**arguments, "answer": {"name": "Ada"}}}
         call = await legacy(model).begin("tools/call", params)
-        await gate.begun.wait()
+        await gate.started.wait()
         await legacy(model).give_up(call)
         await legacy(model).ping()
         gate.open.set()
-        assert told(await model.call("task_wait", {"task_id": handle_of(asked)})) == "through"
+        assert model_text(await model.call("task_wait", {"task_id": task_id_of(asked)})) == "through"
 
 
-async def be_told(model: Model) -> None:
-    """Let the server tell what it has to."""
-    if isinstance(model.caller, G1Caller):
+async def receive_pending(model: Model) -> None:
+    """Let the server send its pending notifications."""
+    if isinstance(model.caller, V2025Caller):
         await model.caller.ping()
     else:
-        # Another one, since on some wires progress is for everybody.
-        await Caller(model.caller.wire, capabilities={}).call("task_status", {"task_id": "unknown"})
+        # Use another caller, because on some transports all callers receive progress.
+        await Caller(model.caller.transport, capabilities={}).call("task_status", {"task_id": "unknown"})
 
 
 async def progress_of(model: Model, call: "asyncio.Task[Message]") -> list[Message]:
-    """What was told of progress by the time that a call is answered."""
+    """The progress that was sent before a call was answered."""
     await call
     if isinstance(model.caller, Caller):
         return [one["params"] for one in model.caller.notifications if one["method"] == PROGRESS]
     return model.caller.pushed(PROGRESS)
 
 
-@ON_PLAIN_WIRES
+@ON_FALLBACK_TRANSPORTS
 @BY_VERSIONS
-async def test_progress_is_told_under_the_token_of_each_call_and_only_goes_up(version: str, way: str) -> None:
+async def test_progress_is_sent_with_the_token_of_each_call_and_only_increases(version: str, way: str) -> None:
     clock = WatchedClock()
-    shop = Shop(clock=clock, settings=LEASED)
-    meter = add_metered(shop)
-    async with hosted(shop, version, way, clock=clock) as model:
+    server = ExampleServer(clock=clock, settings=LONG_LEASE)
+    meter = add_metered(server)
+    async with connected_host(server, version, way, clock=clock) as model:
         calling = model.begin("metered", meta={"progressToken": "first"})
         await clock.asleep(WAIT)
         for done in (1, 5, 3, 5):
             await meter.show(done, 10, "measuring")
-            await be_told(model)
-        handle = await model.window(calling)
+            await receive_pending(model)
+        handle = await model.finish_wait(calling)
         first = await progress_of(model, calling)
         assert [one["progress"] for one in first] == sorted({one["progress"] for one in first})
         assert first[-1] == {"progressToken": "first", "progress": 5, "total": 10, "message": "measuring"}
-        # Nobody waits: what is reported now is told to nobody.
+        # No call waits, so this progress is sent to no caller.
         await meter.show(6, 10)
         tool, arguments = next_call(handle)
         waiting = model.begin(tool, arguments, meta={"progressToken": "second"})
         await clock.asleep(WAIT)
         await meter.show(7, 10)
-        await be_told(model)
+        await receive_pending(model)
         meter.finish()
         everything = await progress_of(model, waiting)
-        assert told(waiting.result()) == "measured"
+        assert model_text(waiting.result()) == "measured"
         second = everything[len(first) :]
         assert {one["progressToken"] for one in second} == {"second"}
         assert [one["progress"] for one in second] == sorted({one["progress"] for one in second})
         assert second[-1]["progress"] == 7
 
 
-@ON_PLAIN_WIRES
+@ON_FALLBACK_TRANSPORTS
 @BY_VERSIONS
-async def test_without_a_token_nothing_is_told_of_progress(version: str, way: str) -> None:
+async def test_without_a_token_no_progress_is_sent(version: str, way: str) -> None:
     clock = WatchedClock()
-    shop = Shop(clock=clock, settings=LEASED)
-    meter = add_metered(shop)
-    async with hosted(shop, version, way, clock=clock) as model:
+    server = ExampleServer(clock=clock, settings=LONG_LEASE)
+    meter = add_metered(server)
+    async with connected_host(server, version, way, clock=clock) as model:
         calling = model.begin("metered")
         await clock.asleep(WAIT)
         await meter.show(1, 2)
-        handle = await model.window(calling)
+        handle = await model.finish_wait(calling)
         waiting = model.begin(*next_call(handle))
         await clock.asleep(WAIT)
         await meter.show(2, 2)
@@ -248,34 +252,34 @@ async def test_without_a_token_nothing_is_told_of_progress(version: str, way: st
         assert await progress_of(model, waiting) == []
 
 
-@ON_PLAIN_WIRES
-async def test_nothing_is_told_of_progress_after_the_answer(way: str) -> None:
+@ON_FALLBACK_TRANSPORTS
+async def test_no_progress_is_sent_after_the_answer(way: str) -> None:
     clock = WatchedClock()
-    shop = Shop(clock=clock, settings=LEASED)
-    meter = add_metered(shop)
-    async with hosted(shop, "2025-11-25", way, clock=clock) as model:
+    server = ExampleServer(clock=clock, settings=LONG_LEASE)
+    meter = add_metered(server)
+    async with connected_host(server, "2025-11-25", way, clock=clock) as model:
         calling = model.begin("metered", meta={"progressToken": 7})
         await clock.asleep(WAIT)
         await meter.show(1, 9)
         await legacy(model).until_progress(1)
-        handle = await model.window(calling)
+        handle = await model.finish_wait(calling)
         for done in range(2, 5):
             await meter.show(done, 9)
             await legacy(model).ping()
         meter.finish()
-        assert told(await model.go_on(handle)) == "measured"
-        answers = [place for place, one in enumerate(legacy(model).came) if "structuredContent" in str(one.message)]
-        progress = [place for place, one in enumerate(legacy(model).came) if one.message.get("method") == PROGRESS]
+        assert model_text(await model.call_next(handle)) == "measured"
+        answers = [index for index, one in enumerate(legacy(model).received) if "structuredContent" in str(one.message)]
+        progress = [index for index, one in enumerate(legacy(model).received) if one.message.get("method") == PROGRESS]
         assert max(progress) < min(answers)
 
 
-async def test_progress_of_a_second_try_is_told_when_it_has_come_further() -> None:
-    """It may start anew, and callers are told only of what is more."""
+async def test_progress_of_a_second_attempt_is_sent_once_it_exceeds_the_first() -> None:
+    """The progress of an attempt may start again, and callers receive only larger amounts."""
     clock = WatchedClock()
-    shop = Shop(clock=clock, settings=LEASED)
+    server = ExampleServer(clock=clock, settings=LONG_LEASE)
     tries = 0
 
-    @shop.tasks.tool(retry=RetryPolicy(attempts=2))
+    @server.tasks.tool(retry=RetryPolicy(attempts=2))
     async def stumble(task: TaskContext) -> str:
         nonlocal tries
         tries += 1
@@ -285,7 +289,7 @@ async def test_progress_of_a_second_try_is_told_when_it_has_come_further() -> No
             raise OSError("once more")
         return "done"
 
-    async with hosted(shop, clock=clock) as model:
+    async with connected_host(server, clock=clock) as model:
         calling: asyncio.Task[Any] = model.begin("stumble", meta={"progressToken": 1})
 
         def is_over() -> bool:
@@ -295,5 +299,5 @@ async def test_progress_of_a_second_try_is_told_when_it_has_come_further() -> No
         await until(is_over, legacy(model))
         amounts = [one["progress"] for one in await progress_of(model, calling)]
         assert amounts == sorted(set(amounts))
-        assert told(calling.result()) == "done"
+        assert model_text(calling.result()) == "done"
     assert tries == 2

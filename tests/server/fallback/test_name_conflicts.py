@@ -1,4 +1,4 @@
-"""A server whose own tools have names of the five: refused where that is known, else its own are listed and called."""
+"""Name conflicts with fallback tools: known ones stop the start, otherwise the server's own tools are used."""
 
 import logging
 from collections.abc import Callable
@@ -13,8 +13,8 @@ from raincheck import FallbackTools, Tasks
 from raincheck.clock import SystemClock
 from raincheck.errors import ConfigurationError
 from tests.support.server.caller_v2026 import TASKS, Caller
-from tests.support.server.example import QUICK, Shop
-from tests.support.server.fallback.hosts import FIVE, Model, hosted, told
+from tests.support.server.example import QUICK, ExampleServer
+from tests.support.server.fallback.hosts import FALLBACK_TOOL_NAMES, Model, connected_host, model_text
 from tests.support.server.tools import add_gated
 from tests.support.server.transports import in_memory
 
@@ -23,8 +23,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 AnyContext = ServerRequestContext[Any, Any]
 
 
-class Low:
-    """A low-level server, whose tools say that they were called, and which counts how often it is asked for a list."""
+class LowLevelServer:
+    """A low-level server whose tools return their names, and which counts the requests for its list."""
 
     def __init__(self, *names: str, page: int = 100, enabled: str = "slow", **options: Any) -> None:
         self.names = list(names)
@@ -58,19 +58,21 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 @pytest.mark.parametrize("capabilities", [{}, TASKS], ids=["without tasks", "with tasks"])
 @pytest.mark.parametrize("lists_first", [True, False])
 @pytest.mark.parametrize("page", [1, 100])
-async def test_a_low_level_servers_own_tool_is_the_one_that_is_called_and_listed(
+async def test_a_low_level_servers_own_tool_is_called_and_listed_in_a_conflict(
     *, capabilities: dict[str, Any], lists_first: bool, page: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    low = Low("slow", "task_status", "other", page=page)
-    async with in_memory(low.server) as wire:
-        model = Model(Caller(wire, capabilities=capabilities), SystemClock())
+    low = LowLevelServer("slow", "task_status", "other", page=page)
+    async with in_memory(low.server) as transport:
+        model = Model(Caller(transport, capabilities=capabilities), SystemClock())
         if lists_first:
             await list_all(model)
-        assert told(await model.call("task_status", {})) == "the server's own task_status"
-        ours = [name for name in FIVE if name != "task_status"] if not capabilities else []
-        assert await list_all(model) == ["slow", "task_status", "other", *ours]
+        assert model_text(await model.call("task_status", {})) == "the server's own task_status"
+        listed_fallback_tools = (
+            [name for name in FALLBACK_TOOL_NAMES if name != "task_status"] if not capabilities else []
+        )
+        assert await list_all(model) == ["slow", "task_status", "other", *listed_fallback_tools]
     (warning,) = warnings(caplog)
-    assert "'task_status' of its own" in warning
+    assert "the server's own tool 'task_status'" in warning
     assert 'fallback_tools=FallbackTools.prefixed("…_")' in warning
 
 
@@ -85,46 +87,46 @@ async def list_all(model: Model) -> list[str]:
     return names
 
 
-async def test_the_rest_of_the_five_are_ours_and_the_list_is_looked_at_once() -> None:
-    low = Low("slow", "task_status")
-    async with in_memory(low.server) as wire:
-        model = Model(Caller(wire, capabilities={}), SystemClock())
+async def test_the_other_fallback_tools_still_work_and_the_tool_list_is_read_once() -> None:
+    low = LowLevelServer("slow", "task_status")
+    async with in_memory(low.server) as transport:
+        model = Model(Caller(transport, capabilities={}), SystemClock())
         for _ in range(3):
-            assert "You have no task 'x'" in told(await model.call("task_wait", {"task_id": "x"}))
+            assert "You have no task 'x'" in model_text(await model.call("task_wait", {"task_id": "x"}))
     assert low.lists == 1
 
 
 async def test_a_low_level_server_that_has_no_such_tool_is_not_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    low = Low("slow", "other")
-    async with in_memory(low.server) as wire:
-        model = Model(Caller(wire, capabilities={}), SystemClock())
-        assert list(await model.tools()) == ["slow", "other", *FIVE]
-        assert told(await model.call("other")) == "the server's own other"
+    low = LowLevelServer("slow", "other")
+    async with in_memory(low.server) as transport:
+        model = Model(Caller(transport, capabilities={}), SystemClock())
+        assert list(await model.tools()) == ["slow", "other", *FALLBACK_TOOL_NAMES]
+        assert model_text(await model.call("other")) == "the server's own other"
     assert warnings(caplog) == []
 
 
-async def test_whoever_goes_on_with_a_task_can_though_the_server_can_not_list_its_tools(
+async def test_fallback_tools_work_although_the_server_can_not_list_its_tools(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    low = Low("slow", "task_wait")
+    low = LowLevelServer("slow", "task_wait")
     low.is_broken = True
-    async with in_memory(low.server) as wire:
-        model = Model(Caller(wire, capabilities={}), SystemClock())
-        assert "You have no task 'x'" in told(await model.call("task_wait", {"task_id": "x"}))
+    async with in_memory(low.server) as transport:
+        model = Model(Caller(transport, capabilities={}), SystemClock())
+        assert "You have no task 'x'" in model_text(await model.call("task_wait", {"task_id": "x"}))
         low.is_broken = False
-        assert told(await model.call("task_wait", {"task_id": "x"})) == "the server's own task_wait"
-    assert "the tools of server 'low' can't be listed" in warnings(caplog)[0]
+        assert model_text(await model.call("task_wait", {"task_id": "x"})) == "the server's own task_wait"
+    assert "failed to list the tools of server 'low'" in warnings(caplog)[0]
 
 
-async def test_with_other_names_a_low_level_server_has_its_own_and_nobody_is_warned(
+async def test_with_renamed_fallback_tools_a_low_level_server_has_no_conflict(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    low = Low("slow", "task_status", fallback_tools=FallbackTools.prefixed("low_"))
-    async with in_memory(low.server) as wire:
-        model = Model(Caller(wire, capabilities={}), SystemClock())
-        assert list(await model.tools()) == ["slow", "task_status", *(f"low_{name}" for name in FIVE)]
-        assert told(await model.call("task_status", {})) == "the server's own task_status"
-        assert told(await model.call("low_task_status", {})) == "You have no tasks."
+    low = LowLevelServer("slow", "task_status", fallback_tools=FallbackTools.prefixed("low_"))
+    async with in_memory(low.server) as transport:
+        model = Model(Caller(transport, capabilities={}), SystemClock())
+        assert list(await model.tools()) == ["slow", "task_status", *(f"low_{name}" for name in FALLBACK_TOOL_NAMES)]
+        assert model_text(await model.call("task_status", {})) == "the server's own task_status"
+        assert model_text(await model.call("low_task_status", {})) == "You have no tasks."
     assert warnings(caplog) == []
 
 
@@ -134,27 +136,30 @@ def of_one(name: str) -> dict[str, Any] | None:
 
 @pytest.mark.parametrize(
     "low",
-    [Low("slow", enabled="task_cancel"), Low("slow", "task_cancel", get_tool_input_schema=of_one)],
+    [
+        LowLevelServer("slow", enabled="task_cancel"),
+        LowLevelServer("slow", "task_cancel", get_tool_input_schema=of_one),
+    ],
     ids=["it is enabled", "the server knows it"],
 )
-async def test_a_low_level_server_that_says_so_before_does_not_start(low: Low) -> None:
-    with pytest.raises(ConfigurationError, match="the server has a tool 'task_cancel', a name that is needed"):
+async def test_a_low_level_server_with_a_known_conflict_does_not_start(low: LowLevelServer) -> None:
+    with pytest.raises(ConfigurationError, match="the server's tool 'task_cancel' has the name of a fallback tool"):
         async with low.tasks.running():
             pytest.fail("it started")
 
 
-async def test_a_tool_that_is_added_later_is_called_until_it_is_removed_and_warned_of_once(
+async def test_a_conflicting_tool_is_called_until_it_is_removed_and_warned_about_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.WARNING)
-    shop = Shop()
-    add_gated(shop)
-    async with hosted(shop) as model:
+    server = ExampleServer()
+    add_gated(server)
+    async with connected_host(server) as model:
         for _ in range(2):
-            shop.mcp.add_tool(lambda: "its own", name="task_status")
-            assert told(await model.call("task_status")) == "its own"
+            server.mcp.add_tool(lambda: "its own", name="task_status")
+            assert model_text(await model.call("task_status")) == "its own"
             assert list(await model.tools()).count("task_status") == 1
-            shop.mcp.remove_tool("task_status")
-            assert told(await model.call("task_status")) == "You have no tasks."
-            assert list(await model.tools()) == ["gated", *FIVE]
+            server.mcp.remove_tool("task_status")
+            assert model_text(await model.call("task_status")) == "You have no tasks."
+            assert list(await model.tools()) == ["gated", *FALLBACK_TOOL_NAMES]
     assert len(warnings(caplog)) == 1

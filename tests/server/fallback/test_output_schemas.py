@@ -1,4 +1,4 @@
-"""The SDK's own client holds structured content against the schema that it was shown: both kinds of answers fit."""
+"""The SDK's client validates structured content against the listed schema, which both kinds of answers fit."""
 
 # pyright: reportUnusedFunction=false
 
@@ -15,7 +15,7 @@ from mcp_types import CallToolRequestParams, CallToolResult, ListToolsResult, Pa
 from pydantic import BaseModel
 
 from raincheck import Tasks
-from tests.support.server.example import QUICK, Shop
+from tests.support.server.example import QUICK, ExampleServer
 from tests.support.server.transports import over_http
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
@@ -40,7 +40,7 @@ class Folder(BaseModel):
 
 
 class Loose(BaseModel):
-    """Whatever is there, it fits."""
+    """A schema that every object fits."""
 
     note: str | None = None
 
@@ -90,7 +90,7 @@ async def table() -> dict[str, int]:
 
 
 async def row() -> Row:
-    """Its own field is called as one of ours, and is of another type."""
+    """It has a field named like one of a task reference, with another type."""
     return {"task_id": 7}
 
 
@@ -101,11 +101,11 @@ async def untyped() -> Any:
 KINDS = (text, number, nothing, receipt, receipts, folder, loose, strict, table, row, untyped)
 
 
-class Bench:
-    """A server with one tool, which waits until it is let."""
+class OneToolServer:
+    """A server with one tool, which waits until the test lets it."""
 
     def __init__(self, tool: Callable[..., Any], **listed: Any) -> None:
-        self.shop = Shop(fallback_wait=0.1)
+        self.server = ExampleServer(fallback_wait=0.1)
         self.go = asyncio.Event()
         self.name = tool.__name__
 
@@ -114,15 +114,18 @@ class Bench:
             return await tool()
 
         late.__annotations__["return"] = tool.__annotations__["return"]
-        self.shop.tasks.tool(name=self.name, **listed)(late)
+        self.server.tasks.tool(name=self.name, **listed)(late)
 
     @asynccontextmanager
     async def client(self, mode: str, way: str = "memory") -> AsyncGenerator[Client]:
         if way == "memory":
-            async with Client(self.shop.mcp, mode=mode) as client:
+            async with Client(self.server.mcp, mode=mode) as client:
                 yield client
         else:
-            async with over_http(self.shop.mcp.streamable_http_app()) as wire, Client(wire.url, mode=mode) as client:
+            async with (
+                over_http(self.server.mcp.streamable_http_app()) as transport,
+                Client(transport.url, mode=mode) as client,
+            ):
                 yield client
 
 
@@ -132,8 +135,8 @@ def structured(result: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", result.structured_content)
 
 
-async def assert_taken(client: Client, name: str, go: asyncio.Event) -> None:
-    """The client takes the handle, the result in another call, and the result in the call itself."""
+async def assert_accepted(client: Client, name: str, go: asyncio.Event) -> None:
+    """Check that the client accepts the task reference, the late result, and the result of the call itself."""
     handle = structured(await client.call_tool(name))
     following = handle["next"]
     assert (following["tool"], following["arguments"]) == ("task_wait", {"task_id": handle["task_id"]})
@@ -148,22 +151,24 @@ async def assert_taken(client: Client, name: str, go: asyncio.Event) -> None:
 
 @MODES
 @pytest.mark.parametrize("tool", KINDS, ids=lambda tool: tool.__name__)
-async def test_the_client_takes_a_handle_as_well_as_a_result_of_every_kind(tool: Callable[..., Any], mode: str) -> None:
-    bench = Bench(tool)
+async def test_the_client_accepts_a_task_reference_as_well_as_a_result_of_every_kind(
+    tool: Callable[..., Any], mode: str
+) -> None:
+    bench = OneToolServer(tool)
     async with bench.client(mode) as client:
-        await assert_taken(client, bench.name, bench.go)
+        await assert_accepted(client, bench.name, bench.go)
 
 
 @MODES
 async def test_over_http_too(mode: str) -> None:
-    bench = Bench(receipt)
+    bench = OneToolServer(receipt)
     async with bench.client(mode, "http") as client:
-        await assert_taken(client, bench.name, bench.go)
+        await assert_accepted(client, bench.name, bench.go)
 
 
 @MODES
-async def test_a_tool_without_an_output_schema_has_none_for_such_callers_either(mode: str) -> None:
-    bench = Bench(receipt, structured_output=False)
+async def test_a_tool_without_an_output_schema_has_none_for_fallback_hosts_either(mode: str) -> None:
+    bench = OneToolServer(receipt, structured_output=False)
     async with bench.client(mode) as client:
         (listed,) = [tool for tool in (await client.list_tools()).tools if tool.name == "receipt"]
         assert listed.output_schema is None
@@ -176,8 +181,8 @@ async def test_a_tool_without_an_output_schema_has_none_for_such_callers_either(
 
 
 @MODES
-async def test_a_result_that_fits_neither_is_refused_by_the_client_as_ever(mode: str) -> None:
-    """The schema is still one: it does not let everything pass."""
+async def test_the_client_rejects_content_that_fits_neither_schema(mode: str) -> None:
+    """The extended schema still rejects invalid content."""
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
     async with low_level(schema, {"b": 1}) as (server, go):
         go.set()
@@ -188,7 +193,7 @@ async def test_a_result_that_fits_neither_is_refused_by_the_client_as_ever(mode:
 
 @asynccontextmanager
 async def low_level(schema: dict[str, Any], result: Any) -> AsyncGenerator[tuple[Server[Any], asyncio.Event]]:
-    """A low-level server, whose one tool says by a schema of its author what it returns."""
+    """A low-level server whose only tool has an output schema of its author."""
     go = asyncio.Event()
 
     async def call_tool(_: ServerRequestContext[Any, Any], __: CallToolRequestParams) -> CallToolResult:
@@ -243,9 +248,9 @@ CLOSED: dict[str, Any] = {
     ],
     ids=["recursive", "by a path", "draft 7", "by name", "closed", "open"],
 )
-async def test_whatever_a_schema_refers_to_is_still_found(schema: dict[str, Any], result: Any, mode: str) -> None:
+async def test_relocated_schemas_still_resolve_their_references(schema: dict[str, Any], result: Any, mode: str) -> None:
     async with low_level(schema, result) as (server, go), Client(server, mode=mode) as client:
-        await assert_taken(client, "work", go)
+        await assert_accepted(client, "work", go)
 
 
 @MODES
@@ -254,7 +259,7 @@ async def test_whatever_a_schema_refers_to_is_still_found(schema: dict[str, Any]
     [(SAME, {"a": 1, "b": "two"}), (OLD, {"price": "cheap"}), (CLOSED, {"a": 1, "b": 2})],
     ids=["by a path", "draft 7", "closed"],
 )
-async def test_and_what_it_forbids_is_still_forbidden(schema: dict[str, Any], result: Any, mode: str) -> None:
+async def test_relocated_schemas_still_reject_invalid_content(schema: dict[str, Any], result: Any, mode: str) -> None:
     async with low_level(schema, result) as (server, go):
         go.set()
         async with Client(server, mode=mode) as client:

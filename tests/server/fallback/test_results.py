@@ -1,4 +1,4 @@
-"""What callers without tasks get in the end is exactly what the call itself would have returned, however late."""
+"""Callers without tasks get exactly the result that the call itself would have returned, however late."""
 
 # pyright: reportUnusedFunction=false
 
@@ -13,30 +13,30 @@ from mcp.server.mcpserver import Image
 
 from raincheck import RetryPolicy, TaskContext, ToolError
 from tests.support.server.caller_v2026 import Refused
-from tests.support.server.example import Shop
-from tests.support.server.fallback.clock import LEASED, WatchedClock
+from tests.support.server.example import ExampleServer
+from tests.support.server.fallback.clock import LONG_LEASE, WatchedClock
 from tests.support.server.fallback.hosts import (
     BY_VERSIONS,
     MODERN,
-    ON_PLAIN_WIRES,
+    ON_FALLBACK_TRANSPORTS,
     Model,
-    handle_of,
-    hosted,
+    connected_host,
+    model_text,
     next_call,
-    told,
+    task_id_of,
 )
-from tests.support.server.tools import add_gated, owner_over
+from tests.support.server.tools import add_gated, owner_for
 from tests.support.server.transports import Message
-from tests.support.server.v2025.result_tools import GOODS, UNTELLABLE
+from tests.support.server.v2025.result_tools import RESULT_TOOLS, TOOLS_WITHOUT_V2025_FORM
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
 
-class Late:
-    """Tools that wait until they are let, and are what they are otherwise."""
+class LateTools:
+    """Tools that wait until the test lets them, and are otherwise unchanged."""
 
-    def __init__(self, shop: Shop) -> None:
-        self.shop = shop
+    def __init__(self, server: ExampleServer) -> None:
+        self.server = server
         self.go = asyncio.Event()
         self.names: list[str] = []
 
@@ -47,18 +47,18 @@ class Late:
             made = tool()
             return await made if inspect.isawaitable(made) else made
 
-        self.shop.tasks.tool(**settings)(late)
+        self.server.tasks.tool(**settings)(late)
         self.names.append(tool.__name__)
 
 
 def but_for_request(answer: Message) -> Message:
-    """An answer without what belongs to the one request, or the one server."""
+    """An answer without the fields of the one request or server."""
     meta = {name: one for name, one in answer.get("_meta", {}).items() if name.startswith("example.com")}
     return {name: one for name, one in answer.items() if name != "_meta"} | ({"_meta": meta} if meta else {})
 
 
 async def outcome(model: Model, tool: str, arguments: dict[str, Any] | None = None) -> Message:
-    """What a call comes to. What is refused is told in words by a tool that reads of another."""
+    """The result of a call. A protocol error is returned as text when another tool reads it."""
     try:
         return but_for_request(await model.call(tool, arguments))
     except Refused as error:
@@ -68,29 +68,29 @@ async def outcome(model: Model, tool: str, arguments: dict[str, Any] | None = No
 
 
 @BY_VERSIONS
-async def test_whatever_a_tool_returns_comes_whole_through_task_wait_and_again_through_task_result(
+async def test_every_result_is_returned_unchanged_by_task_wait_and_again_by_task_result(
     version: str,
 ) -> None:
-    shop = Shop(fallback_wait=0.1)
-    late = Late(shop)
-    for tool in (*GOODS, *(UNTELLABLE if version == MODERN else ())):
+    server = ExampleServer(fallback_wait=0.1)
+    late = LateTools(server)
+    for tool in (*RESULT_TOOLS, *(TOOLS_WITHOUT_V2025_FORM if version == MODERN else ())):
         late.add(tool)
-    async with hosted(shop, version) as model:
+    async with connected_host(server, version) as model:
         handles = await asyncio.gather(*(model.call(name) for name in late.names))
         late.go.set()
         for name, handle in zip(late.names, handles, strict=True):
-            task_id = handle_of(handle)
-            await shop.tasks.engine.wait(task_id)
+            task_id = task_id_of(handle)
+            await server.tasks.engine.wait(task_id)
             expected = await outcome(model, name)
             for tool in ("task_wait", "task_result", "task_result", "task_wait"):
                 assert await outcome(model, tool, {"task_id": task_id}) == expected, name
 
 
-@ON_PLAIN_WIRES
+@ON_FALLBACK_TRANSPORTS
 @BY_VERSIONS
-async def test_an_error_of_the_tool_keeps_its_content_and_a_crash_tells_nothing(version: str, way: str) -> None:
-    shop = Shop(fallback_wait=0.1)
-    late = Late(shop)
+async def test_a_tool_error_keeps_its_content_and_a_crash_reveals_nothing(version: str, way: str) -> None:
+    server = ExampleServer(fallback_wait=0.1)
+    late = LateTools(server)
 
     async def refuse() -> str:
         raise ToolError("no paper left")
@@ -100,128 +100,128 @@ async def test_an_error_of_the_tool_keeps_its_content_and_a_crash_tells_nothing(
 
     for tool in (refuse, crash):
         late.add(tool, retry=RetryPolicy(attempts=1))
-    async with hosted(shop, version, way) as model:
+    async with connected_host(server, version, way) as model:
         refused, crashed = [await model.call(name) for name in late.names]
         late.go.set()
-        answer = await model.go_on(refused)
-        assert (answer["isError"], told(answer)) == (True, "no paper left")
-        answer = await model.go_on(crashed)
+        answer = await model.call_next(refused)
+        assert (answer["isError"], model_text(answer)) == (True, "no paper left")
+        answer = await model.call_next(crashed)
         assert answer["isError"] is True
-        assert "crash" in told(answer)
-        assert "secret" not in told(answer)
+        assert "crash" in model_text(answer)
+        assert "secret" not in model_text(answer)
 
 
 @BY_VERSIONS
-async def test_what_was_cancelled_meanwhile_is_told_so_and_not_that_it_failed(version: str) -> None:
-    shop = Shop(fallback_wait=0.1)
-    add_gated(shop)
-    async with hosted(shop, version) as model:
+async def test_a_cancelled_task_is_reported_as_cancelled_and_not_as_failed(version: str) -> None:
+    server = ExampleServer(fallback_wait=0.1)
+    add_gated(server)
+    async with connected_host(server, version) as model:
         handle = await model.call("gated")
         waiting = model.begin(*next_call(handle))
-        await shop.tasks.engine.cancel(handle_of(handle), reason="closing time")
-        for answer in (await waiting, await model.call("task_result", {"task_id": handle_of(handle)})):
+        await server.tasks.engine.cancel(task_id_of(handle), reason="closing time")
+        for answer in (await waiting, await model.call("task_result", {"task_id": task_id_of(handle)})):
             assert answer["isError"] is True
-            assert "cancelled" in told(answer)
-            assert "closing time" in told(answer)
-            assert "failed" not in told(answer)
+            assert "cancelled" in model_text(answer)
+            assert "closing time" in model_text(answer)
+            assert "failed" not in model_text(answer)
 
 
 async def test_a_picture_stays_a_picture() -> None:
-    shop = Shop(fallback_wait=0.1)
-    late = Late(shop)
+    server = ExampleServer(fallback_wait=0.1)
+    late = LateTools(server)
 
     async def draw() -> Image:
         return Image(data=b"\x89PNG\r\n", format="png")
 
     late.add(draw)
-    async with hosted(shop) as model:
+    async with connected_host(server) as model:
         handle = await model.call("draw")
         late.go.set()
-        (block,) = (await model.go_on(handle))["content"]
+        (block,) = (await model.call_next(handle))["content"]
         assert (block["type"], block["mimeType"]) == ("image", "image/png")
 
 
-@ON_PLAIN_WIRES
+@ON_FALLBACK_TRANSPORTS
 @BY_VERSIONS
 async def test_task_wait_returns_as_soon_as_the_task_ends(version: str, way: str) -> None:
     clock = WatchedClock()
-    shop = Shop(clock=clock, settings=LEASED)
-    gate = add_gated(shop)
-    async with hosted(shop, version, way, clock=clock) as model:
-        handle = await model.window(model.begin("gated"))
+    server = ExampleServer(clock=clock, settings=LONG_LEASE)
+    gate = add_gated(server)
+    async with connected_host(server, version, way, clock=clock) as model:
+        handle = await model.finish_wait(model.begin("gated"))
         waiting = model.begin(*next_call(handle))
         await clock.asleep(45.0)
         clock.advance(1)
         gate.open.set()
-        assert told(await waiting) == "through"
+        assert model_text(await waiting) == "through"
         assert model.open_for == [45.0, 1.0]
 
 
 async def test_task_result_does_not_wait() -> None:
-    shop = Shop(fallback_wait=0.1)
-    gate = add_gated(shop)
-    async with hosted(shop) as model:
+    server = ExampleServer(fallback_wait=0.1)
+    gate = add_gated(server)
+    async with connected_host(server) as model:
         handle = await model.call("gated")
-        answer = await model.call("task_result", {"task_id": handle_of(handle)})
-        assert told(answer).startswith("gated is still running")
+        answer = await model.call("task_result", {"task_id": task_id_of(handle)})
+        assert model_text(answer).startswith("gated is still running")
         assert next_call(answer) == next_call(handle)
         gate.open.set()
-        assert told(await model.go_on(answer)) == "through"
+        assert model_text(await model.call_next(answer)) == "through"
 
 
-@ON_PLAIN_WIRES
+@ON_FALLBACK_TRANSPORTS
 @BY_VERSIONS
-async def test_task_status_tells_how_far_a_task_is_and_then_where_its_result_is(version: str, way: str) -> None:
-    shop = Shop(fallback_wait=0.1)
+async def test_task_status_shows_the_progress_and_then_where_the_result_is(version: str, way: str) -> None:
+    server = ExampleServer(fallback_wait=0.1)
     go = asyncio.Event()
 
-    @shop.tasks.tool
+    @server.tasks.tool
     async def count(task: TaskContext) -> str:
         await task.progress(3, 12, "crunching")
         await go.wait()
         return "counted"
 
-    async with hosted(shop, version, way) as model:
+    async with connected_host(server, version, way) as model:
         handle = await model.call("count")
-        task_id = handle_of(handle)
+        task_id = task_id_of(handle)
         status = await model.call("task_status", {"task_id": task_id})
-        assert told(status).startswith("count is still running: 3 of 12, crunching.")
+        assert model_text(status).startswith("count is still running: 3 of 12, crunching.")
         assert status["structuredContent"]["progress"] == 3
         assert status["structuredContent"]["total"] == 12
         go.set()
-        await shop.tasks.engine.wait(task_id, owner=owner_over("open" if way == "memory" else way))
+        await server.tasks.engine.wait(task_id, owner=owner_for("open" if way == "memory" else way))
         status = await model.call("task_status", {"task_id": task_id})
-        assert told(status).startswith("count has completed.")
+        assert model_text(status).startswith("count has completed.")
         assert next_call(status) == ("task_result", {"task_id": task_id})
-        assert told(await model.go_on(status)) == "counted"
+        assert model_text(await model.call_next(status)) == "counted"
 
 
-async def test_a_tool_that_fails_after_its_tries_is_told_of_when_it_has_used_them_up() -> None:
-    shop = Shop(fallback_wait=0.1)
+async def test_a_tool_is_reported_as_failed_only_after_its_last_attempt() -> None:
+    server = ExampleServer(fallback_wait=0.1)
     go = asyncio.Event()
 
-    @shop.tasks.tool(retry=RetryPolicy(attempts=1))
+    @server.tasks.tool(retry=RetryPolicy(attempts=1))
     async def break_down() -> str:
         await go.wait()
         raise ValueError("secret")
 
-    async with hosted(shop) as model:
+    async with connected_host(server) as model:
         handle = await model.call("break_down")
         go.set()
-        answer = await model.go_on(handle)
+        answer = await model.call_next(handle)
         assert answer["isError"] is True
-        status = await model.call("task_status", {"task_id": handle_of(handle)})
-        assert told(status).startswith("break_down has failed")
-        assert "secret" not in told(answer) + told(status)
+        status = await model.call("task_status", {"task_id": task_id_of(handle)})
+        assert model_text(status).startswith("break_down has failed")
+        assert "secret" not in model_text(answer) + model_text(status)
 
 
 @BY_VERSIONS
-async def test_a_task_is_cancelled_once_and_who_cancels_again_is_told_what_became_of_it(version: str) -> None:
-    shop = Shop(fallback_wait=0.1)
-    gate = add_gated(shop)
-    async with hosted(shop, version) as model:
+async def test_a_repeated_cancel_reports_the_outcome_of_the_task(version: str) -> None:
+    server = ExampleServer(fallback_wait=0.1)
+    gate = add_gated(server)
+    async with connected_host(server, version) as model:
         handle = await model.call("gated")
-        task = {"task_id": handle_of(handle)}
+        task = {"task_id": task_id_of(handle)}
         stopped = await model.call("task_cancel", task)
         await gate.stopped.wait()
         assert stopped["structuredContent"]["status"] == "cancelled"
@@ -231,13 +231,13 @@ async def test_a_task_is_cancelled_once_and_who_cancels_again_is_told_what_becam
 
 
 async def test_a_task_that_has_ended_is_not_cancelled_any_more_and_its_result_stays() -> None:
-    shop = Shop(fallback_wait=0.1)
-    gate = add_gated(shop)
-    async with hosted(shop) as model:
+    server = ExampleServer(fallback_wait=0.1)
+    gate = add_gated(server)
+    async with connected_host(server) as model:
         handle = await model.call("gated")
         gate.open.set()
-        await shop.tasks.engine.wait(handle_of(handle))
-        late = await model.call("task_cancel", {"task_id": handle_of(handle)})
+        await server.tasks.engine.wait(task_id_of(handle))
+        late = await model.call("task_cancel", {"task_id": task_id_of(handle)})
         assert late["structuredContent"]["status"] == "completed"
         assert next_call(late)[0] == "task_result"
-        assert told(await model.go_on(late)) == "through"
+        assert model_text(await model.call_next(late)) == "through"

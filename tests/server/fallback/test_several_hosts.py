@@ -1,4 +1,4 @@
-"""Several hosts of one user: who is asked what a task asks, and who is not asked twice."""
+"""Several hosts of one user: which host is asked a question, and which is not asked twice."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 
 from raincheck.server.v2025.elicitation import REASK_AFTER
-from tests.support.server.caller_v2025 import G1Caller
-from tests.support.server.example import Shop
-from tests.support.server.fallback.clock import LEASED, WatchedClock
+from tests.support.server.caller_v2025 import V2025Caller
+from tests.support.server.example import ExampleServer
+from tests.support.server.fallback.clock import LONG_LEASE, WatchedClock
 from tests.support.server.fallback.hosts import (
-    ON_PLAIN_WIRES,
+    ON_FALLBACK_TRANSPORTS,
+    HostedServer,
     Model,
-    Place,
-    calls_in,
-    handle_of,
+    find_calls,
+    hosted_server,
+    model_text,
     next_call,
-    opened,
-    told,
+    task_id_of,
 )
 from tests.support.server.tools import YES, add_greeting
 from tests.support.server.transports import Message
@@ -30,42 +30,42 @@ ASKED: dict[str, Any] = {"elicitation": {}}
 WAIT = 45.0
 
 
-class Scene:
-    """A server whose only tool asks, a host whose user has the question, and what its model was told meanwhile."""
+class SharedServer:
+    """A server whose only tool asks a question, with the hosts of one user."""
 
-    def __init__(self, place: Place, clock: WatchedClock, heard: list[object]) -> None:
-        self.place = place
+    def __init__(self, hosts: HostedServer, clock: WatchedClock, received: list[object]) -> None:
+        self.hosts = hosts
         self.clock = clock
-        self.heard = heard
+        self.received = received
 
     @asynccontextmanager
     async def host(self, **capabilities: Any) -> AsyncGenerator[Model]:
-        async with self.place.host(clock=self.clock, capabilities=capabilities) as model:
+        async with self.hosts.host(clock=self.clock, capabilities=capabilities) as model:
             yield model
 
-    async def window(self, model: Model, answer: Message) -> Message:
-        """What `task_wait` says when its wait is over."""
-        return await model.window(model.begin(*next_call(answer)))
+    async def finish_wait(self, model: Model, answer: Message) -> Message:
+        """The answer of `task_wait` at the end of its wait."""
+        return await model.finish_wait(model.begin(*next_call(answer)))
 
 
 @asynccontextmanager
-async def scene(way: str = "memory") -> AsyncGenerator[Scene]:
+async def shared_server(way: str = "memory") -> AsyncGenerator[SharedServer]:
     clock = WatchedClock()
-    shop = Shop(clock=clock, settings=LEASED)
-    heard = add_greeting(shop)
-    async with opened(shop, way) as place:
-        yield Scene(place, clock, heard)
+    server = ExampleServer(clock=clock, settings=LONG_LEASE)
+    received = add_greeting(server)
+    async with hosted_server(server, way) as hosts:
+        yield SharedServer(hosts, clock, received)
 
 
-async def asked_in_vain(model: Model) -> tuple[Message, Message]:
-    """The question that is before the user of a host, and what its model was told when the wait was over."""
+async def ask_without_answer(model: Model) -> tuple[Message, Message]:
+    """The question that a host's user has, and the answer that its model got at the end of the wait."""
     calling = model.begin("greet")
     question = await legacy(model).asked()
-    return question, await model.window(calling)
+    return question, await model.finish_wait(calling)
 
 
-def legacy(model: Model) -> G1Caller:
-    assert isinstance(model.caller, G1Caller)
+def legacy(model: Model) -> V2025Caller:
+    assert isinstance(model.caller, V2025Caller)
     return model.caller
 
 
@@ -74,116 +74,118 @@ def is_withdrawn(model: Model, question: Message) -> bool:
     return question["id"] in [one["requestId"] for one in told_so]
 
 
-@ON_PLAIN_WIRES
-async def test_a_host_that_can_not_ask_gets_the_question_in_words_while_the_user_has_it_in_another(way: str) -> None:
-    """To be told that the user has been asked would send it into a loop: it can't wait for that."""
-    async with scene(way) as shown, shown.host(**ASKED) as asking, shown.host() as other:
-        question, answer = await asked_in_vain(asking)
+@ON_FALLBACK_TRANSPORTS
+async def test_a_host_that_can_not_ask_gets_the_question_as_text_while_the_user_has_it_in_another_host(
+    way: str,
+) -> None:
+    """A text that the user has been asked would send it into a loop, because it can't wait for that answer."""
+    async with shared_server(way) as shared, shared.host(**ASKED) as asking, shared.host() as other:
+        question, answer = await ask_without_answer(asking)
         calling = other.begin(*next_call(answer))
-        await shown.clock.asleep(0.05)
-        shown.clock.advance(0.05)
+        await shared.clock.asleep(0.05)
+        shared.clock.advance(0.05)
         in_words = await calling
-        assert "has been asked" not in told(in_words)
+        assert "has been asked" not in model_text(in_words)
         assert next_call(in_words)[0] == "task_answer"
-        assert told(await other.go_on(in_words, name="Eve")) == "Hello, Eve!"
+        assert model_text(await other.call_next(in_words, name="Eve")) == "Hello, Eve!"
         await until(lambda: is_withdrawn(asking, question), legacy(asking))
-    assert shown.heard == [("accept", {"name": "Eve"})]
+    assert shared.received == [("accept", {"name": "Eve"})]
 
 
-async def test_a_host_that_can_not_ask_gets_the_question_in_words_while_another_waits_for_its_user() -> None:
-    async with scene() as shown, shown.host(**ASKED) as asking, shown.host() as other:
+async def test_a_host_that_can_not_ask_gets_the_question_as_text_while_another_host_waits_for_its_user() -> None:
+    async with shared_server() as shared, shared.host(**ASKED) as asking, shared.host() as other:
         calling = asking.begin("greet")
         await legacy(asking).asked()
         (task,) = (await other.call("task_status"))["structuredContent"]["tasks"]
         waiting = other.begin("task_wait", {"task_id": task["task_id"]})
-        await shown.clock.asleep(0.05)
-        shown.clock.advance(0.05)
+        await shared.clock.asleep(0.05)
+        shared.clock.advance(0.05)
         assert next_call(await waiting)[0] == "task_answer"
         assert not calling.done()
-        await other.go_on(await waiting, name="Eve")
-        assert told(await calling) == "Hello, Eve!"
+        await other.call_next(await waiting, name="Eve")
+        assert model_text(await calling) == "Hello, Eve!"
 
 
-@ON_PLAIN_WIRES
-async def test_a_host_that_comes_back_is_asked_at_once_though_nobody_said_that_it_had_gone(way: str) -> None:
-    async with scene(way) as shown, shown.host(**ASKED) as gone:
-        _, answer = await asked_in_vain(gone)
+@ON_FALLBACK_TRANSPORTS
+async def test_a_host_that_reconnects_is_asked_immediately_although_its_disconnect_was_not_noticed(way: str) -> None:
+    async with shared_server(way) as shared, shared.host(**ASKED) as gone:
+        _, answer = await ask_without_answer(gone)
         if way == "http":
-            # Its session goes on: a laptop that is closed ends nothing.
+            # Its session stays open: closing a laptop ends no session.
             await legacy(gone).http.leave()
-        async with shown.host(**ASKED) as back:
+        async with shared.host(**ASKED) as back:
             waiting = back.begin(*next_call(answer))
             await legacy(back).reply(await legacy(back).asked(), YES)
-            assert told(await waiting) == "Hello, Ada!"
-    assert shown.clock.monotonic() == WAIT
-    assert shown.heard == [("accept", {"name": "Ada"})]
+            assert model_text(await waiting) == "Hello, Ada!"
+    assert shared.clock.monotonic() == WAIT
+    assert shared.received == [("accept", {"name": "Ada"})]
 
 
-@ON_PLAIN_WIRES
-async def test_who_was_asked_first_may_answer_while_another_is_asked_which_is_then_withdrawn(way: str) -> None:
-    async with scene(way) as shown, shown.host(**ASKED) as first, shown.host(**ASKED) as second:
-        question, answer = await asked_in_vain(first)
+@ON_FALLBACK_TRANSPORTS
+async def test_the_first_host_may_answer_while_a_second_is_asked_whose_question_is_then_withdrawn(way: str) -> None:
+    async with shared_server(way) as shared, shared.host(**ASKED) as first, shared.host(**ASKED) as second:
+        question, answer = await ask_without_answer(first)
         waiting = second.begin(*next_call(answer))
         again = await legacy(second).asked()
         await legacy(first).reply(question, YES)
-        assert told(await waiting) == "Hello, Ada!"
+        assert model_text(await waiting) == "Hello, Ada!"
         await until(lambda: is_withdrawn(second, again), legacy(second))
         assert not is_withdrawn(first, question)
-    assert len(shown.heard) == 1
+    assert len(shared.received) == 1
 
 
-@ON_PLAIN_WIRES
-async def test_hosts_that_wait_by_turns_are_each_asked_once(way: str) -> None:
-    async with scene(way) as shown, shown.host(**ASKED) as first, shown.host(**ASKED) as second:
-        question, answer = await asked_in_vain(first)
+@ON_FALLBACK_TRANSPORTS
+async def test_hosts_that_wait_alternately_are_each_asked_once(way: str) -> None:
+    async with shared_server(way) as shared, shared.host(**ASKED) as first, shared.host(**ASKED) as second:
+        question, answer = await ask_without_answer(first)
         waiting = second.begin(*next_call(answer))
         await legacy(second).asked()
-        assert "The user has been asked" in told(await second.window(waiting))
+        assert "The user has been asked" in model_text(await second.finish_wait(waiting))
         for model in (first, second, first):
-            assert "The user has been asked" in told(await shown.window(model, answer))
+            assert "The user has been asked" in model_text(await shared.finish_wait(model, answer))
             assert legacy(model).questions.empty()
         assert not is_withdrawn(first, question)
         await legacy(first).reply(question, YES)
-        assert told(await second.go_on(answer)) == "Hello, Ada!"
-    assert len(shown.heard) == 1
+        assert model_text(await second.call_next(answer)) == "Hello, Ada!"
+    assert len(shared.received) == 1
 
 
-async def test_a_host_is_not_asked_twice_when_another_that_was_asked_after_it_is_gone() -> None:
-    async with scene() as shown, shown.host(**ASKED) as stays:
-        question, answer = await asked_in_vain(stays)
-        async with shown.host(**ASKED) as leaves:
+async def test_a_host_is_not_asked_twice_when_a_host_that_was_asked_later_disconnects() -> None:
+    async with shared_server() as shared, shared.host(**ASKED) as stays:
+        question, answer = await ask_without_answer(stays)
+        async with shared.host(**ASKED) as leaves:
             waiting = leaves.begin(*next_call(answer))
             await legacy(leaves).asked()
-            await leaves.window(waiting)
-        assert "The user has been asked" in told(await shown.window(stays, answer))
+            await leaves.finish_wait(waiting)
+        assert "The user has been asked" in model_text(await shared.finish_wait(stays, answer))
         assert legacy(stays).questions.empty()
         await legacy(stays).reply(question, YES)
-        assert told(await stays.go_on(answer)) == "Hello, Ada!"
+        assert model_text(await stays.call_next(answer)) == "Hello, Ada!"
 
 
-async def test_whoever_does_not_answer_for_very_long_is_asked_again() -> None:
-    async with scene() as shown, shown.host(**ASKED) as model:
-        first, answer = await asked_in_vain(model)
-        shown.clock.advance(REASK_AFTER - 1)
+async def test_a_host_that_does_not_answer_for_very_long_is_asked_again() -> None:
+    async with shared_server() as shared, shared.host(**ASKED) as model:
+        first, answer = await ask_without_answer(model)
+        shared.clock.advance(REASK_AFTER - 1)
         waiting = model.begin(*next_call(answer))
-        await shown.clock.asleep(WAIT)
+        await shared.clock.asleep(WAIT)
         await legacy(model).ping()
         assert legacy(model).questions.empty()
-        shown.clock.advance(1)
+        shared.clock.advance(1)
         second = await legacy(model).asked()
         assert second["id"] != first["id"]
         await legacy(model).reply(second, YES)
-        assert told(await waiting) == "Hello, Ada!"
+        assert model_text(await waiting) == "Hello, Ada!"
 
 
-async def test_a_model_whose_user_lost_the_question_is_told_how_to_ask_and_answer_it_itself() -> None:
-    """Some hosts close a question together with the call that it came with."""
-    async with scene() as shown, shown.host(**ASKED) as model:
-        _, answer = await asked_in_vain(model)
-        assert "Ask the user: Who are you? (name: string)" in told(answer)
+async def test_a_model_whose_user_lost_the_question_can_ask_and_answer_it_itself() -> None:
+    """Some hosts close a question together with the call that it belonged to."""
+    async with shared_server() as shared, shared.host(**ASKED) as model:
+        _, answer = await ask_without_answer(model)
+        assert "Ask the user: Who are you? (name: string)" in model_text(answer)
         (one,) = answer["structuredContent"]["questions"]
         assert (one["kind"], one["message"]) == ("form", "Who are you?")
-        waits, (tool, arguments) = calls_in(told(answer))
+        waits, (tool, arguments) = find_calls(model_text(answer))
         assert waits == next_call(answer)
-        assert (tool, arguments) == ("task_answer", {"task_id": handle_of(answer), "answer": {"name": "<string>"}})
-        assert told(await model.call(tool, {**arguments, "answer": {"name": "Eve"}})) == "Hello, Eve!"
+        assert (tool, arguments) == ("task_answer", {"task_id": task_id_of(answer), "answer": {"name": "<string>"}})
+        assert model_text(await model.call(tool, {**arguments, "answer": {"name": "Eve"}})) == "Hello, Eve!"

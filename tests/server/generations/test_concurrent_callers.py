@@ -1,4 +1,4 @@
-"""One server, callers of both generations at once: each is answered in its own words, and all tasks end right."""
+"""One server answers concurrent callers of both generations, each in its own format, and ends all tasks correctly."""
 
 # pyright: reportUnusedFunction=false
 
@@ -19,10 +19,10 @@ from raincheck import TaskContext, ToolError, open_store
 from raincheck.testing import check_invariants
 from tests.server.v2025.elicitation.test_questions import SAID, add_all_kinds
 from tests.support.server.caller_v2026 import Caller, Refused
-from tests.support.server.example import QUICK, Shop
+from tests.support.server.example import QUICK, ExampleServer
 from tests.support.server.tools import YES, add_greeting, text_of
-from tests.support.server.transports import HttpWire, Message, over_http
-from tests.support.server.v2025.elicitation_caller import RELATED, G1Caller, in_session, words_of
+from tests.support.server.transports import HttpTransport, Message, over_http
+from tests.support.server.v2025.elicitation_caller import RELATED, ElicitationCaller, field_names, http_session
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -48,39 +48,39 @@ TEXTS = {
 QUESTIONS = {"greet": 1, "sample": 1, "multi_input": 2}
 
 
-class LaterWire(HttpWire):
+class LaterWire(HttpTransport):
     """Lets no word of the earlier generation pass."""
 
     async def exchange(self, message: Message, headers: Mapping[str, str]) -> AsyncGenerator[Message]:
         async for one in super().exchange(message, headers):
-            earlier = EARLIER_WORDS.intersection(words_of(one))
+            earlier = EARLIER_WORDS.intersection(field_names(one))
             assert not earlier, f"{earlier} in {one}"
             yield one
 
 
-def make(store: str | Path = "memory:") -> Shop:
-    shop = Shop(store, settings=replace(QUICK, concurrency=16, park_after=5.0))
-    add_greeting(shop, inline_for=0)
-    add_all_kinds(shop)
+def make(store: str | Path = "memory:") -> ExampleServer:
+    server = ExampleServer(store, settings=replace(QUICK, concurrency=16, park_after=5.0))
+    add_greeting(server, inline_for=0)
+    add_all_kinds(server)
 
-    @shop.tasks.tool(inline_for=0)
+    @server.tasks.tool(inline_for=0)
     async def quick(task: TaskContext) -> str:
         await task.progress(1, 2, "half of it")
         return "done"
 
-    @shop.tasks.tool(inline_for=0)
+    @server.tasks.tool(inline_for=0)
     async def broken() -> str:
         raise ToolError("out of stock")
 
-    @shop.tasks.tool(inline_for=0)
+    @server.tasks.tool(inline_for=0)
     async def closed() -> str:
         raise MCPError(-32050, "closed", {"until": "Monday"})
 
-    @shop.tasks.tool(inline_for=0)
+    @server.tasks.tool(inline_for=0)
     async def stuck() -> None:
         await asyncio.Event().wait()
 
-    return shop
+    return server
 
 
 TOOLS = ("quick", "broken", "closed", "greet", "sample", "multi_input", "stuck")
@@ -102,7 +102,7 @@ def check_result(tool: str, result: Message) -> None:
 class Earlier:
     """A caller of 2025-11-25, and its tasks by their ids."""
 
-    def __init__(self, caller: G1Caller) -> None:
+    def __init__(self, caller: ElicitationCaller) -> None:
         self.caller = caller
         self.tasks: dict[str, str] = {}
 
@@ -172,53 +172,51 @@ class Later:
 
 
 @asynccontextmanager
-async def pair(wire: HttpWire, name: str) -> AsyncGenerator[tuple[G1Caller, Caller]]:
+async def pair(transport: HttpTransport, name: str) -> AsyncGenerator[tuple[ElicitationCaller, Caller]]:
     """Two callers of one owner, each of its generation."""
     headers = {"authorization": f"Bearer {name}"}
-    async with in_session(wire, headers) as (old, _):
-        yield old, Caller(LaterWire(wire.url, wire.client), headers=headers)
+    async with http_session(transport, headers) as (old, _):
+        yield old, Caller(LaterWire(transport.url, transport.client), headers=headers)
 
 
 async def run_pair(url: str, name: str) -> None:
     """Both do all there is to do, at the same time; and then each looks at what the other did."""
     # With connections of their own: one pool for all of them looks through all for each request. None is encrypted.
     client = httpx2.AsyncClient(timeout=60, trust_env=False, verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
-    async with client, pair(HttpWire(url, client), name) as (old, new):
+    async with client, pair(HttpTransport(url, client), name) as (old, new):
         earlier, later = Earlier(old), Later(new)
         async with asyncio.TaskGroup() as group:
             group.create_task(earlier.run())
             group.create_task(later.run())
-        assert sorted(await old.listed()) == sorted([*earlier.tasks, *later.tasks])
+        assert sorted(await old.list_ids()) == sorted([*earlier.tasks, *later.tasks])
         for task_id, tool in earlier.tasks.items():
             await later.check(task_id, tool)
         for task_id, tool in later.tasks.items():
             await earlier.check(task_id, tool)
-        asked = Counter(one.task_id for one in old.all_asked)
+        asked = Counter(one.task_id for one in old.all_requests)
         assert asked == {one: QUESTIONS[tool] for one, tool in earlier.tasks.items() if tool in QUESTIONS}
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
-async def test_both_at_once_under_load_are_answered_each_in_its_own_words_and_all_tasks_end_right(
-    kind: str, tmp_path: Path
-) -> None:
+async def test_both_generations_under_load_get_their_own_format_and_all_tasks_end(kind: str, tmp_path: Path) -> None:
     file = tmp_path / "tasks.db"
-    shop = make("memory:" if kind == "memory" else file)
-    async with over_http(shop.mcp.streamable_http_app()) as wire, asyncio.TaskGroup() as group:
+    server = make("memory:" if kind == "memory" else file)
+    async with over_http(server.mcp.streamable_http_app()) as transport, asyncio.TaskGroup() as group:
         for number in range(PAIRS):
-            group.create_task(run_pair(wire.url, f"owner {number}"))
+            group.create_task(run_pair(transport.url, f"owner {number}"))
     if kind == "sqlite":
         async with open_store(file) as store:
             await check_invariants(store)
 
 
 @asynccontextmanager
-async def both() -> AsyncGenerator[tuple[Shop, G1Caller, Caller]]:
-    shop = make()
-    async with over_http(shop.mcp.streamable_http_app()) as wire, pair(wire, "tom") as (old, new):
-        yield shop, old, new
+async def both() -> AsyncGenerator[tuple[ExampleServer, ElicitationCaller, Caller]]:
+    server = make()
+    async with over_http(server.mcp.streamable_http_app()) as transport, pair(transport, "tom") as (old, new):
+        yield server, old, new
 
 
-async def test_a_task_begun_by_one_reads_the_same_to_the_other_in_its_own_words() -> None:
+async def test_a_task_started_in_one_generation_reads_the_same_in_the_other() -> None:
     async with both() as (_, old, new):
         begun = await old.call("greet", task={"ttl": 90_000_000})
         task_ids = [begun["task"]["taskId"], await new.start("greet")]
@@ -239,11 +237,11 @@ async def test_a_task_begun_by_one_reads_the_same_to_the_other_in_its_own_words(
 
 
 def without_words_of_one(result: Message) -> Message:
-    """A result, but for what only one of the generations says of it."""
+    """Return a result without the fields of only one generation."""
     return {name: value for name, value in result.items() if name not in ("resultType", "_meta")}
 
 
-async def test_what_one_cancels_is_cancelled_to_the_other() -> None:
+async def test_a_task_cancelled_in_one_generation_is_cancelled_in_the_other() -> None:
     async with both() as (_, old, new):
         task_id = await new.start("stuck")
         assert (await old.cancel(task_id))["status"] == "cancelled"
@@ -255,13 +253,13 @@ async def test_what_one_cancels_is_cancelled_to_the_other() -> None:
             await waiting.result()
         assert refused.value.code == -32000
         # A second time it is a refusal to one, and nothing to the other.
-        with pytest.raises(Refused, match="cancelled already") as refused:
+        with pytest.raises(Refused, match="already cancelled") as refused:
             await old.cancel(task_id)
         assert refused.value.code == -32602
         await new.cancel(task_id)
 
 
-async def test_a_tools_own_error_is_a_failure_to_one_and_a_result_to_the_other() -> None:
+async def test_a_tool_error_is_a_failure_in_2025_and_a_result_in_2026() -> None:
     async with both() as (_, old, new):
         for task_id in (await old.start("broken"), await new.start("broken")):
             result = await old.result(task_id)
@@ -272,7 +270,7 @@ async def test_a_tools_own_error_is_a_failure_to_one_and_a_result_to_the_other()
             assert text_of((await new.get(task_id))["result"]) == "out of stock"
 
 
-async def test_a_question_refused_to_one_is_an_error_to_the_other() -> None:
+async def test_a_question_refused_in_2025_is_an_error_in_2026() -> None:
     async with both() as (_, old, new):
         task_id = await new.start("greet")
         waiting = await old.wait(task_id)

@@ -1,4 +1,4 @@
-"""Calls that are made again to a server that was killed meanwhile, or to another one on the same file."""
+"""Calls that are repeated to a server that was killed meanwhile, or to another server on the same file."""
 
 import asyncio
 import os
@@ -20,10 +20,18 @@ from raincheck.stores.requests import TaskQuery
 from tests.support.server.caller_v2025 import connected
 from tests.support.server.caller_v2026 import Caller
 from tests.support.server.idempotency import killable_server
-from tests.support.server.idempotency.example_server import ALICE, BY_TIERS, MODERN, WITH_TASKS, Host, Press, hosted
+from tests.support.server.idempotency.example_server import (
+    ALICE,
+    BY_TIERS,
+    MODERN,
+    WITH_TASKS,
+    Host,
+    PrintServer,
+    connected_host,
+)
 from tests.support.server.tools import NO_TASKS, text_of
-from tests.support.server.transports import HttpWire
-from tests.support.server.transports_v2025 import g1_http
+from tests.support.server.transports import HttpTransport
+from tests.support.server.transports_v2025 import v2025_http
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -73,15 +81,15 @@ class Site:
         diary = self.folder / "diary"
         return diary.read_text().splitlines() if diary.exists() else []
 
-    async def begun(self) -> str:
-        """The task that has begun, as soon as one has."""
+    async def started(self) -> str:
+        """Return the first task that has started."""
         async with asyncio.timeout(20):
             while not (lines := await asyncio.to_thread(self.lines)):  # noqa: ASYNC110 - another process
                 await asyncio.sleep(0.02)
         return lines[0].split()[0]
 
     async def ended(self) -> None:
-        """As soon as all have. It is the file that is asked, so that nobody is shown anything."""
+        """Wait until all tasks have ended, by reading the file, so that no result is retrieved."""
         async with open_store(self.folder / "tasks.db") as store, asyncio.timeout(20):
             while True:
                 query = TaskQuery(Scope.for_namespace("killable"))
@@ -94,13 +102,13 @@ class Site:
     async def host(self, tier: str, port: int) -> AsyncGenerator[Host]:
         async with AsyncExitStack() as stack:
             client = await stack.enter_async_context(httpx2.AsyncClient(timeout=30, trust_env=False))
-            http = HttpWire(f"http://127.0.0.1:{port}/mcp", client)
+            http = HttpTransport(f"http://127.0.0.1:{port}/mcp", client)
             if tier in MODERN:
-                caller: Any = Caller(http, capabilities=None if tier == "g2" else NO_TASKS, headers=ALICE)
+                caller: Any = Caller(http, capabilities=None if tier == "v2026" else NO_TASKS, headers=ALICE)
             else:
                 version = "2025-06-18" if "2025-06-18" in tier else "2025-11-25"
-                wire = await stack.enter_async_context(g1_http(http, **ALICE))
-                caller = await stack.enter_async_context(connected(wire, version=version))
+                transport = await stack.enter_async_context(v2025_http(http, **ALICE))
+                caller = await stack.enter_async_context(connected(transport, version=version))
             yield Host(caller, tier)
 
 
@@ -125,9 +133,9 @@ async def test_a_host_whose_server_was_killed_in_the_middle_is_joined_to_its_tas
     port = await site.start()
     async with site.host(tier, port) as host:
         under_way = await host.begin(PAGE, tool="work")
-        task_id = await site.begun()
+        task_id = await site.started()
         if tier in WITH_TASKS:
-            # The work may have begun before its host is told of it.
+            # The task may have started before its host receives its id.
             assert await host.handle(under_way) == task_id
         await site.kill(port)
         if tier not in WITH_TASKS:
@@ -146,7 +154,7 @@ async def test_a_host_whose_server_was_killed_in_the_middle_is_joined_to_its_tas
 @BY_TIERS
 async def test_a_host_whose_server_was_killed_after_the_end_gets_the_result(site: Site, tier: str) -> None:
     port = await site.start()
-    async with site.host("g2", port) as host:
+    async with site.host("v2026", port) as host:
         task_id = await host.handle(await host.begin(PAGE, tool="work"))
         await site.make("go")
         await site.ended()
@@ -158,9 +166,7 @@ async def test_a_host_whose_server_was_killed_after_the_end_gets_the_result(site
 
 
 @BY_TIERS
-async def test_a_server_that_is_killed_before_it_notes_that_a_result_was_had_gives_it_out_once_more(
-    site: Site, tier: str
-) -> None:
+async def test_a_server_killed_before_it_releases_a_key_returns_the_result_once_more(site: Site, tier: str) -> None:
     port = await site.start(DIES="yes")
     await site.make("go")
     async with site.host(tier, port) as host:
@@ -175,9 +181,9 @@ async def test_a_server_that_is_killed_before_it_notes_that_a_result_was_had_giv
 
 
 @BY_TIERS
-async def test_a_host_that_comes_back_to_another_server_on_the_same_file_is_joined(site: Site, tier: str) -> None:
+async def test_a_host_that_retries_at_another_server_on_the_same_file_is_joined(site: Site, tier: str) -> None:
     here, there = await site.start(), await site.start()
-    async with site.host("g2", here) as left, site.host(tier, there) as host:
+    async with site.host("v2026", here) as left, site.host(tier, there) as host:
         task_id = await left.handle(await left.begin(PAGE, tool="work"))
         under_way = await host.begin(PAGE, tool="work")
         await site.make("go")
@@ -185,23 +191,23 @@ async def test_a_host_that_comes_back_to_another_server_on_the_same_file_is_join
     assert site.lines() == [f"{task_id} begins"]
 
 
-async def test_what_one_server_gave_out_is_done_anew_by_another_on_the_same_file(tmp_path: Path) -> None:
-    here, there = Press(tmp_path / "tasks.db"), Press(tmp_path / "tasks.db")
+async def test_a_result_retrieved_from_one_server_runs_again_on_another_on_the_same_file(tmp_path: Path) -> None:
+    here, there = PrintServer(tmp_path / "tasks.db"), PrintServer(tmp_path / "tasks.db")
     here.open.set()
     there.open.set()
-    async with hosted(here, "g2") as one, hosted(there, "plain 2025-06-18") as other:
+    async with connected_host(here, "v2026") as one, connected_host(there, "fallback 2025-06-18") as other:
         for number in range(1, 21):
             await (one if number % 2 else other).call(PAGE)
             assert len({task_id for task_id, _ in (*here.runs, *there.runs)}) == number
 
 
-async def test_a_host_is_joined_after_a_restart_in_good_order(tmp_path: Path) -> None:
-    before, after = Press(tmp_path / "tasks.db"), Press(tmp_path / "tasks.db")
-    async with hosted(before, "g2") as host:
+async def test_a_host_is_joined_after_a_clean_restart(tmp_path: Path) -> None:
+    before, after = PrintServer(tmp_path / "tasks.db"), PrintServer(tmp_path / "tasks.db")
+    async with connected_host(before, "v2026") as host:
         task_id = await host.handle(await host.begin(PAGE))
-        await before.begun.wait()
+        await before.started.wait()
     after.open.set()
-    async with hosted(after, "g2") as host:
+    async with connected_host(after, "v2026") as host:
         assert await host.handle(await host.begin(PAGE)) == task_id
         assert await host.call(PAGE) == "run 1"
         assert [one for one, _ in after.runs] == [task_id]

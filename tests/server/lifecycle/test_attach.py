@@ -1,4 +1,4 @@
-"""Tasks are attached to a server in one line, and leave alone what else is on it."""
+"""Tasks are attached to a server in one line, and do not affect anything else on it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from mcp_types import CallToolRequestParams, CallToolResult, RequestParams, Text
 from raincheck import TaskContext, Tasks
 from raincheck.errors import ConfigurationError
 from tests.support.server.caller_v2026 import EXTENSION, Caller
-from tests.support.server.example import Shop
+from tests.support.server.example import ExampleServer
 from tests.support.server.transports import in_memory
 
 pytestmark = pytest.mark.anyio
@@ -26,8 +26,8 @@ async def test_one_line_makes_an_mcp_server_serve_tasks() -> None:
     mcp = MCPServer("shop")
     tasks = Tasks(mcp, "memory:")
     tasks.tool(add)
-    async with in_memory(mcp) as wire:
-        caller = Caller(wire)
+    async with in_memory(mcp) as transport:
+        caller = Caller(transport)
         discovered = await caller.request("server/discover")
         assert discovered["capabilities"]["extensions"][EXTENSION] == {}
         result = await caller.result(await caller.start("add", {"a": 1, "b": 2}))
@@ -35,9 +35,9 @@ async def test_one_line_makes_an_mcp_server_serve_tasks() -> None:
 
 
 def test_tasks_are_attached_once() -> None:
-    shop = Shop()
-    with pytest.raises(ConfigurationError, match="'shop' has tasks already: attach them once"):
-        Tasks(shop.mcp, "memory:")
+    server = ExampleServer()
+    with pytest.raises(ConfigurationError, match="'shop' has tasks already: attach them only once"):
+        Tasks(server.mcp, "memory:")
 
 
 def test_tasks_are_attached_to_a_server_and_nothing_else() -> None:
@@ -45,8 +45,8 @@ def test_tasks_are_attached_to_a_server_and_nothing_else() -> None:
         Tasks("shop")  # type: ignore[arg-type] # that is the point
 
 
-def test_a_server_without_a_name_is_told_to_take_one() -> None:
-    with pytest.raises(ConfigurationError, match=r"name the server, as in MCPServer.* or give a namespace"):
+def test_a_server_without_a_name_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"name the server, as in MCPServer.* or pass a namespace"):
         Tasks(MCPServer(), "memory:")
 
 
@@ -54,22 +54,22 @@ async def test_a_server_without_a_name_may_have_a_namespace() -> None:
     mcp = MCPServer()
     tasks = Tasks(mcp, "memory:", namespace="shop")
     tasks.tool(add)
-    async with in_memory(mcp) as wire:
-        caller = Caller(wire)
+    async with in_memory(mcp) as transport:
+        caller = Caller(transport)
         task_id = await caller.start("add", {"a": 1, "b": 2})
         assert (await tasks.engine.view(task_id)).task.namespace == "shop"
 
 
-async def test_tasks_are_kept_under_the_name_of_their_server() -> None:
-    shop = Shop()
-    shop.tasks.tool(add)
-    async with shop.open() as caller:
+async def test_tasks_are_stored_under_the_name_of_their_server() -> None:
+    server = ExampleServer()
+    server.tasks.tool(add)
+    async with server.open() as caller:
         task_id = await caller.start("add", {"a": 1, "b": 2})
-        assert (await shop.tasks.engine.view(task_id)).task.namespace == "shop"
+        assert (await server.tasks.engine.view(task_id)).task.namespace == "shop"
 
 
 @pytest.mark.parametrize("namespace", ["a\0b", "x" * 1_000])
-def test_a_namespace_that_can_not_be_kept_is_refused(namespace: str) -> None:
+def test_an_invalid_namespace_is_refused(namespace: str) -> None:
     with pytest.raises(ConfigurationError, match="a namespace"):
         Tasks(MCPServer("shop"), "memory:", namespace=namespace)
 
@@ -82,29 +82,29 @@ def test_a_refused_attachment_leaves_the_server_as_it_was() -> None:
 
 
 def test_a_tool_of_a_name_that_is_taken_is_refused() -> None:
-    shop = Shop()
-    shop.mcp.add_tool(add)
-    with pytest.raises(ConfigurationError, match="has a tool 'add' already: give one of the two another name"):
-        shop.tasks.tool(add)
+    server = ExampleServer()
+    server.mcp.add_tool(add)
+    with pytest.raises(ConfigurationError, match="already has a tool 'add': rename one of the two"):
+        server.tasks.tool(add)
 
 
 def test_a_task_tool_of_a_name_that_is_taken_is_refused() -> None:
-    shop = Shop()
-    shop.tasks.tool(add)
-    with pytest.raises(ConfigurationError, match="'add' already"):
-        shop.tasks.tool(name="add")(add)
+    server = ExampleServer()
+    server.tasks.tool(add)
+    with pytest.raises(ConfigurationError, match="already has a tool 'add'"):
+        server.tasks.tool(name="add")(add)
 
 
-def test_a_function_without_a_name_is_told_to_take_one() -> None:
-    with pytest.raises(ConfigurationError, match="no name of its own: give the tool one, with name="):
-        Shop().tasks.tool(lambda: 1)
+def test_a_function_without_a_name_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="has no name: pass the name of the tool as name="):
+        ExampleServer().tasks.tool(lambda: 1)
 
 
 @pytest.mark.parametrize("way", ["tool", "enable"])
-def test_a_setting_that_is_none_is_named_with_those_there_are(way: str) -> None:
-    tasks = Shop().tasks
+def test_an_unknown_setting_is_refused_with_the_valid_ones(way: str) -> None:
+    tasks = ExampleServer().tasks
     settings: dict[str, Any] = {"inline": 2}
-    with pytest.raises(ConfigurationError, match=r"no setting 'inline': there are .*inline_for.*timeout"):
+    with pytest.raises(ConfigurationError, match=r"no setting 'inline': use one of .*inline_for.*timeout"):
         tasks.tool(**settings) if way == "tool" else tasks.enable("add", **settings)
 
 
@@ -120,74 +120,72 @@ def test_a_setting_that_is_none_is_named_with_those_there_are(way: str) -> None:
         ({"isolation": "thread"}, "isolation"),
     ],
 )
-def test_a_setting_that_makes_no_sense_is_refused_where_the_tool_is_made(
-    settings: dict[str, Any], message: str
-) -> None:
+def test_an_invalid_setting_is_refused_when_the_tool_is_made(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        Shop().tasks.tool(**settings)(add)
+        ExampleServer().tasks.tool(**settings)(add)
 
 
 @pytest.mark.parametrize("settings", [{"mode": "maybe"}, {"inline_for": 46}, {"priority": 1_000}, {"retry": 3}])
-def test_a_setting_that_makes_no_sense_is_refused_where_a_tool_is_enabled(settings: dict[str, Any]) -> None:
-    shop = Shop()
-    shop.mcp.add_tool(add)
+def test_an_invalid_setting_is_refused_when_a_tool_is_enabled(settings: dict[str, Any]) -> None:
+    server = ExampleServer()
+    server.mcp.add_tool(add)
     with pytest.raises(ConfigurationError):
-        shop.tasks.enable("add", **settings)
+        server.tasks.enable("add", **settings)
 
 
 def test_a_refused_tool_leaves_its_name_free() -> None:
-    shop = Shop()
+    server = ExampleServer()
     with pytest.raises(ConfigurationError):
-        shop.tasks.tool(task="maybe")(add)  # type: ignore[call-overload] # that is the point
-    shop.tasks.tool(add)
+        server.tasks.tool(task="maybe")(add)  # type: ignore[call-overload] # that is the point
+    server.tasks.tool(add)
 
 
-def test_the_engine_of_a_server_that_does_not_run_says_so() -> None:
-    with pytest.raises(ConfigurationError, match="they start when the server does"):
-        _ = Shop().tasks.engine
+def test_the_engine_is_unavailable_while_the_server_does_not_run() -> None:
+    with pytest.raises(ConfigurationError, match="are not running: start the server"):
+        _ = ExampleServer().tasks.engine
 
 
-async def test_tools_that_are_no_tasks_are_called_as_ever() -> None:
-    shop = Shop()
-    shop.mcp.add_tool(add)
-    async with shop.open() as caller:
+async def test_tools_without_tasks_are_called_as_without_raincheck() -> None:
+    server = ExampleServer()
+    server.mcp.add_tool(add)
+    async with server.open() as caller:
         result = await caller.call("add", {"a": 1, "b": 2})
         assert (result["resultType"], result["structuredContent"]) == ("complete", {"result": 3})
 
 
-async def test_a_tool_that_nobody_has_is_unknown_as_ever() -> None:
-    async with Shop().open() as caller:
-        ours = await caller.call("nothing")
-    async with in_memory(MCPServer("shop", log_level="CRITICAL")) as wire:
-        assert ours == await Caller(wire).call("nothing")
-    assert ours["isError"] is True
+async def test_an_unknown_tool_is_answered_as_without_raincheck() -> None:
+    async with ExampleServer().open() as caller:
+        result = await caller.call("nothing")
+    async with in_memory(MCPServer("shop", log_level="CRITICAL")) as transport:
+        assert result == await Caller(transport).call("nothing")
+    assert result["isError"] is True
 
 
 async def test_a_tool_that_is_added_while_the_server_runs_is_served() -> None:
-    shop = Shop()
-    async with shop.open() as caller:
-        shop.tasks.tool(add)
+    server = ExampleServer()
+    async with server.open() as caller:
+        server.tasks.tool(add)
         result = await caller.result(await caller.start("add", {"a": 1, "b": 2}))
         assert result["structuredContent"] == {"result": 3}
 
 
 async def test_a_tool_that_was_removed_is_unknown() -> None:
-    shop = Shop()
-    shop.tasks.tool(add)
-    async with shop.open() as caller:
+    server = ExampleServer()
+    server.tasks.tool(add)
+    async with server.open() as caller:
         await caller.start("add", {"a": 1, "b": 2})
-        shop.mcp.remove_tool("add")
+        server.mcp.remove_tool("add")
         gone = await caller.call("add", {"a": 1, "b": 2})
         assert (gone["isError"], gone["content"][0]["text"]) == (True, "Unknown tool: add")
 
 
-async def test_what_takes_the_place_of_a_removed_tool_is_called_instead_of_it() -> None:
-    shop = Shop()
-    shop.tasks.tool(add)
-    async with shop.open() as caller:
-        shop.mcp.remove_tool("add")
+async def test_the_replacement_of_a_removed_tool_is_called() -> None:
+    server = ExampleServer()
+    server.tasks.tool(add)
+    async with server.open() as caller:
+        server.mcp.remove_tool("add")
 
-        @shop.mcp.tool(name="add")
+        @server.mcp.tool(name="add")
         def another(words: str) -> str:
             return words.upper()
 
@@ -196,12 +194,12 @@ async def test_what_takes_the_place_of_a_removed_tool_is_called_instead_of_it() 
 
 
 async def test_a_removed_tool_can_be_added_again_in_another_version() -> None:
-    shop = Shop()
-    shop.tasks.tool(add)
-    async with shop.open() as caller:
-        shop.mcp.remove_tool("add")
+    server = ExampleServer()
+    server.tasks.tool(add)
+    async with server.open() as caller:
+        server.mcp.remove_tool("add")
 
-        @shop.tasks.tool(name="add", version="2")
+        @server.tasks.tool(name="add", version="2")
         async def longer(words: str) -> str:
             return words * 2
 
@@ -223,11 +221,11 @@ class Watching:
 @pytest.mark.parametrize("is_given_at_once", [True, False])
 async def test_the_middleware_of_a_server_sees_calls_of_tasks(*, is_given_at_once: bool) -> None:
     watching = Watching()
-    shop = Shop(server={"middleware": [watching]} if is_given_at_once else {})
+    server = ExampleServer(server={"middleware": [watching]} if is_given_at_once else {})
     if not is_given_at_once:
-        shop.mcp.middleware.append(watching)
-    shop.tasks.tool(add)
-    async with shop.open() as caller:
+        server.mcp.middleware.append(watching)
+    server.tasks.tool(add)
+    async with server.open() as caller:
         task_id = await caller.start("add", {"a": 1, "b": 2})
         await caller.result(task_id)
         await caller.cancel(task_id)
@@ -235,13 +233,13 @@ async def test_the_middleware_of_a_server_sees_calls_of_tasks(*, is_given_at_onc
     assert requests == ["tools/call", "subscriptions/listen", "tasks/get", "tasks/cancel"]
 
 
-async def test_middleware_can_refuse_what_is_asked_of_tasks() -> None:
+async def test_middleware_can_refuse_task_requests() -> None:
     async def refuse(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         return {"resultType": "complete", "content": []} if ctx.method == "tools/call" else await call_next(ctx)
 
-    shop = Shop(server={"middleware": [refuse]})
-    shop.tasks.tool(add)
-    async with shop.open() as caller:
+    server = ExampleServer(server={"middleware": [refuse]})
+    server.tasks.tool(add)
+    async with server.open() as caller:
         assert (await caller.call("add", {"a": 1, "b": 2}))["resultType"] == "complete"
 
 
@@ -277,26 +275,26 @@ class Stamps(Extension):
         return await call_next(ctx)
 
 
-def stamped_shop() -> tuple[Shop, Stamps]:
+def stamped_server() -> tuple[ExampleServer, Stamps]:
     stamps = Stamps()
-    shop = Shop(server={"extensions": [stamps]})
+    server = ExampleServer(server={"extensions": [stamps]})
 
-    @shop.tasks.tool()
+    @server.tasks.tool()
     async def shout(words: str, task: TaskContext) -> str:
         assert task.is_task
         return words.upper()
 
-    @shop.mcp.tool()
+    @server.mcp.tool()
     async def whisper(words: str) -> str:
         return words.lower()
 
-    shop.tasks.enable("whisper")
-    return shop, stamps
+    server.tasks.enable("whisper")
+    return server, stamps
 
 
 async def test_other_extensions_are_advertised_and_serve_their_tools_and_methods() -> None:
-    shop, _ = stamped_shop()
-    async with shop.open() as caller:
+    server, _ = stamped_server()
+    async with server.open() as caller:
         discovered = await caller.request("server/discover")
         assert discovered["capabilities"]["extensions"] == {EXTENSION: {}, "example.org/stamps": {"colours": 2}}
         assert (await caller.call("stamp"))["structuredContent"] == {"result": "stamped"}
@@ -304,32 +302,32 @@ async def test_other_extensions_are_advertised_and_serve_their_tools_and_methods
 
 
 async def test_a_tool_of_another_extension_can_be_enabled() -> None:
-    shop, _ = stamped_shop()
-    shop.tasks.enable("stamp")
-    async with shop.open() as caller:
+    server, _ = stamped_server()
+    server.tasks.enable("stamp")
+    async with server.open() as caller:
         result = await caller.result(await caller.start("stamp"))
         assert result["structuredContent"] == {"result": "stamped"}
 
 
 @pytest.mark.parametrize("tool", ["shout", "whisper"])
 async def test_another_extension_that_intercepts_calls_sees_those_of_tasks_once(tool: str) -> None:
-    shop, stamps = stamped_shop()
-    async with shop.open() as caller:
+    server, stamps = stamped_server()
+    async with server.open() as caller:
         await caller.result(await caller.start(tool, {"words": "Yes"}))
     assert stamps.calls == [tool]
 
 
 @pytest.mark.parametrize("tool", ["shout", "whisper"])
 async def test_another_extension_that_intercepts_a_call_can_answer_instead_of_the_tool(tool: str) -> None:
-    shop, _ = stamped_shop()
-    async with shop.open() as caller:
+    server, _ = stamped_server()
+    async with server.open() as caller:
         answer = await caller.call(tool, {"words": "forbidden"})
         result = await caller.result(answer["taskId"]) if answer["resultType"] == "task" else answer
         assert result["content"][0]["text"] == "not with me"
         assert result["isError"] is True
 
 
-def test_another_extension_can_not_take_the_name_of_ours() -> None:
+def test_another_extension_can_not_take_the_tasks_identifier() -> None:
     class Mine(Extension):
         identifier = EXTENSION
 

@@ -1,4 +1,4 @@
-"""Tasks on a low-level server, whose handlers make its tools."""
+"""Tasks on a low-level server, whose handlers define its tools."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -88,8 +88,8 @@ async def served(*names: str, store: str | Path = "memory:", **caller: Any) -> A
     server, tasks = build(store)
     for name in names:
         tasks.enable(name)
-    async with in_memory(server) as wire:
-        yield Caller(wire, **caller)
+    async with in_memory(server) as transport:
+        yield Caller(transport, **caller)
 
 
 async def test_a_tool_of_a_low_level_server_is_a_task_when_it_is_enabled() -> None:
@@ -99,20 +99,20 @@ async def test_a_tool_of_a_low_level_server_is_a_task_when_it_is_enabled() -> No
         assert result["content"][0]["text"] == "3"
 
 
-async def test_over_http_too() -> None:
+async def test_a_low_level_server_serves_tasks_over_http() -> None:
     server, tasks = build()
     tasks.enable("add")
-    async with over_http(server.streamable_http_app()) as wire:
-        caller = Caller(wire)
+    async with over_http(server.streamable_http_app()) as transport:
+        caller = Caller(transport)
         assert (await caller.result(await caller.start("add", {"a": 1, "b": 2})))["content"][0]["text"] == "3"
 
 
-async def test_a_tool_that_is_not_enabled_is_called_as_ever() -> None:
+async def test_a_tool_that_is_not_enabled_is_called_as_without_raincheck() -> None:
     async with served("state") as caller:
         assert (await caller.call("add", {"a": 1, "b": 2}))["content"][0]["text"] == "3"
 
 
-async def test_a_handler_finds_what_the_lifespan_made_and_may_report_progress() -> None:
+async def test_a_handler_gets_the_lifespan_state_and_may_report_progress() -> None:
     async with served("state") as caller:
         task_id = await caller.start("state")
         assert (await caller.result(task_id))["content"][0]["text"] == "open"
@@ -151,7 +151,7 @@ async def test_an_answer_that_was_given_to_a_handler_is_not_asked_for_again_afte
         assert (await caller.result(task_id))["content"][0]["text"] == "half-way {'sure': False}"
 
 
-async def test_errors_of_a_handler_are_told_as_it_meant_them() -> None:
+async def test_errors_of_a_handler_reach_the_caller_unchanged() -> None:
     async with served("fail", "break", "crash") as caller:
         failed = await caller.result(await caller.start("fail"))
         assert (failed["isError"], failed["content"][0]["text"]) == (True, "no")
@@ -159,17 +159,17 @@ async def test_errors_of_a_handler_are_told_as_it_meant_them() -> None:
         assert broken["error"] == {"code": -32050, "message": "closed", "data": {"until": "Monday"}}
 
 
-async def test_the_crash_of_a_handler_does_not_leave_the_server() -> None:
+async def test_the_crash_of_a_handler_is_not_revealed() -> None:
     server, tasks = build()
     tasks.enable("crash", retry=RetryPolicy(attempts=1))
-    async with in_memory(server) as wire:
-        caller = Caller(wire)
+    async with in_memory(server) as transport:
+        caller = Caller(transport)
         task = await caller.until(await caller.start("crash"))
         assert task["status"] == "failed"
         assert "secret" not in str(task)
 
 
-async def test_a_tool_that_the_server_does_not_have_is_told_as_the_server_tells_it() -> None:
+async def test_an_unknown_tool_gets_the_servers_own_error() -> None:
     async with served("missing") as caller:
         task = await caller.until(await caller.start("missing"))
         assert task["error"]["message"] == "Unknown tool: missing"
@@ -182,28 +182,28 @@ async def test_required_and_forbidden_count_for_tools_of_low_level_servers() -> 
     server, tasks = build()
     tasks.enable("add", mode="required")
     tasks.enable("state", mode="forbidden")
-    async with in_memory(server) as wire:
+    async with in_memory(server) as transport:
         with pytest.raises(Refused) as refused:
-            await Caller(wire, capabilities={}).call("add", {"a": 1, "b": 2})
+            await Caller(transport, capabilities={}).call("add", {"a": 1, "b": 2})
         assert refused.value.code == -32021
-        answer = await Caller(wire, capabilities=TASKS).call("state")
+        answer = await Caller(transport, capabilities=TASKS).call("state")
         assert (answer["resultType"], answer["content"][0]["text"]) == ("complete", "open")
 
 
-def test_a_pattern_is_refused_for_tools_that_nobody_lists() -> None:
+def test_a_pattern_is_refused_for_a_low_level_server() -> None:
     _, tasks = build()
-    with pytest.raises(ConfigurationError, match="does not say which tools it has: name each of them"):
+    with pytest.raises(ConfigurationError, match="does not report its tools: enable each by its name"):
         tasks.enable("a*")
 
 
-def test_a_low_level_server_makes_its_tools_itself() -> None:
+def test_a_low_level_server_has_no_tool_decorator() -> None:
     _, tasks = build()
-    with pytest.raises(ConfigurationError, match="let its handlers serve this one, and enable it here"):
+    with pytest.raises(ConfigurationError, match="serve this tool there, and pass its name to enable"):
         tasks.tool(name="another")(lambda: 1)
 
 
-def test_a_low_level_server_without_tools_is_told_what_it_needs() -> None:
-    with pytest.raises(ConfigurationError, match="on_call_tool first"):
+def test_a_low_level_server_without_tools_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="on_call_tool to it before"):
         Tasks(Server("empty"), "memory:")
 
 
@@ -217,9 +217,9 @@ async def test_other_calls_on_the_connection_are_served_while_a_task_runs() -> N
 
     server: Server[Any] = Server("low", on_call_tool=wait)
     Tasks(server, "memory:", settings=QUICK).enable("wait")
-    async with in_memory(server) as wire:
-        plain = Caller(wire, capabilities={})
-        waiting = asyncio.create_task(plain.call("wait", {"a": 1, "b": 1}))
-        assert (await plain.call("add", {"a": 1, "b": 2}))["content"][0]["text"] == "3"
+    async with in_memory(server) as transport:
+        fallback_caller = Caller(transport, capabilities={})
+        waiting = asyncio.create_task(fallback_caller.call("wait", {"a": 1, "b": 1}))
+        assert (await fallback_caller.call("add", {"a": 1, "b": 2}))["content"][0]["text"] == "3"
         gate.set()
         assert (await waiting)["content"][0]["text"] == "2"

@@ -1,4 +1,4 @@
-"""Servers that are killed, for real: their callers lose a connection now and then, and nothing else."""
+"""When server processes are killed, their callers lose connections, and no task."""
 
 import asyncio
 import signal
@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.server import killable_server
 from tests.support.server.caller_v2026 import Caller
-from tests.support.server.transports import HttpWire
+from tests.support.server.transports import HttpTransport
 
 pytestmark = pytest.mark.anyio
 
@@ -71,7 +71,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
 @asynccontextmanager
 async def connect(port: int) -> AsyncGenerator[Caller]:
     async with httpx2.AsyncClient(timeout=60, trust_env=False) as client:
-        yield Caller(HttpWire(f"http://127.0.0.1:{port}/mcp", client))
+        yield Caller(HttpTransport(f"http://127.0.0.1:{port}/mcp", client))
 
 
 async def insist(caller: Caller, method: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -137,7 +137,7 @@ async def test_a_caller_that_polls_gets_its_result_though_the_server_is_killed_a
     assert runs[f"{asking} answered"] <= 2
 
 
-async def test_a_server_that_is_told_to_end_does_so_in_good_order_and_the_task_goes_on_in_the_next(site: Site) -> None:
+async def test_a_server_that_gets_a_stop_signal_stops_cleanly_and_the_next_resumes_its_task(site: Site) -> None:
     port = site.free_port()
     await site.start(port)
     async with connect(port) as caller:
@@ -148,7 +148,7 @@ async def test_a_server_that_is_told_to_end_does_so_in_good_order_and_the_task_g
         assert await asyncio.wait_for(server.wait(), 60) in (0, -signal.SIGTERM)
         assert site.lines() == [f"{task_id} waits", f"{task_id} stopped"]
         await site.start(port)
-        # It was handed back, so nobody waits for a lease to run out.
+        # It was handed back, so it starts before its lease would expire.
         async with asyncio.timeout(10):
             while site.lines().count(f"{task_id} waits") < 2:  # noqa: ASYNC110 - another process
                 await asyncio.sleep(0.02)

@@ -1,4 +1,4 @@
-"""A server that is stopped in the middle of things, in whatever way, stops in good order: bodies, engine, lifespan."""
+"""A server that is stopped while it works stops cleanly: bodies, engine, lifespan."""
 
 # pyright: reportUnusedFunction=false
 
@@ -21,7 +21,7 @@ from raincheck.errors import ConfigurationError
 from raincheck.stores.requests import TaskQuery
 from raincheck.stores.sqlite import SqliteStore
 from tests.support.server.caller_v2026 import Caller
-from tests.support.server.example import Shop
+from tests.support.server.example import ExampleServer
 from tests.support.server.transports import in_memory
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
@@ -32,9 +32,9 @@ class Site:
 
     def __init__(self, store: Path) -> None:
         self.lines: list[str] = []
-        self.begun = asyncio.Event()
-        self.shop = Shop(store, server={"lifespan": self._lifespan})
-        self.shop.tasks.tool(name="work")(self._work)
+        self.started = asyncio.Event()
+        self.server = ExampleServer(store, server={"lifespan": self._lifespan})
+        self.server.tasks.tool(name="work")(self._work)
 
     @asynccontextmanager
     async def _lifespan(self, _: MCPServer[Any]) -> AsyncGenerator[str]:
@@ -44,7 +44,7 @@ class Site:
             self.lines.append("lifespan left")
 
     async def _work(self, ctx: Context[str, Any]) -> None:
-        self.begun.set()
+        self.started.set()
         try:
             await asyncio.Event().wait()
         finally:
@@ -55,15 +55,15 @@ class Site:
 
     async def work(self) -> None:
         """Run without serving anybody, with a body in the middle of its work."""
-        async with self.shop.tasks.running() as engine:
+        async with self.server.tasks.running() as engine:
             await engine.submit("work")
             await asyncio.Event().wait()
 
     async def serve(self) -> None:
         """The same as an application of a web server."""
-        app = self.shop.mcp.streamable_http_app()
+        app = self.server.mcp.streamable_http_app()
         async with app.router.lifespan_context(app):
-            await self.shop.tasks.engine.submit("work")
+            await self.server.tasks.engine.submit("work")
             await asyncio.Event().wait()
 
 
@@ -87,22 +87,22 @@ async def by_a_deadline(run: Callable[[], Coroutine[Any, Any, None]], begun: asy
 
 
 async def by_cancelling(run: Callable[[], Coroutine[Any, Any, None]], begun: asyncio.Event) -> None:
-    job = asyncio.ensure_future(run())
+    running = asyncio.ensure_future(run())
     await begun.wait()
-    job.cancel()
+    running.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await job
+        await running
 
 
 async def by_cancelling_thrice(run: Callable[[], Coroutine[Any, Any, None]], begun: asyncio.Event) -> None:
-    """As whoever loses patience does."""
-    job = asyncio.ensure_future(run())
+    """Cancel repeatedly, as an impatient caller does."""
+    running = asyncio.ensure_future(run())
     await begun.wait()
     for _ in range(3):
-        job.cancel()
+        running.cancel()
         await asyncio.sleep(0)
     with pytest.raises(asyncio.CancelledError):
-        await job
+        await running
 
 
 async def kept_in(file: Path) -> list[Task]:
@@ -116,10 +116,10 @@ async def test_a_process_that_works_and_is_cancelled_hands_its_tasks_back_and_cl
     leave: Callable[..., Awaitable[None]], tmp_path: Path
 ) -> None:
     site = Site(tmp_path / "tasks.db")
-    await leave(site.work, site.begun)
+    await leave(site.work, site.started)
     assert site.lines == ["body left, with its state", "lifespan left"]
-    with pytest.raises(ConfigurationError, match="do not run"):
-        _ = site.shop.tasks.engine
+    with pytest.raises(ConfigurationError, match="are not running"):
+        _ = site.server.tasks.engine
     (task,) = await kept_in(tmp_path / "tasks.db")
     assert (task.phase, task.attempt) == (Phase.QUEUED, None)
     assert open_files(tmp_path) == []
@@ -130,7 +130,7 @@ async def test_a_server_that_is_cancelled_hands_its_tasks_back_and_closes_its_st
     leave: Callable[..., Awaitable[None]], tmp_path: Path
 ) -> None:
     site = Site(tmp_path / "tasks.db")
-    await leave(site.serve, site.begun)
+    await leave(site.serve, site.started)
     assert site.lines == ["body left, with its state", "lifespan left"]
     (task,) = await kept_in(tmp_path / "tasks.db")
     assert (task.phase, task.attempt) == (Phase.QUEUED, None)
@@ -139,11 +139,11 @@ async def test_a_server_that_is_cancelled_hands_its_tasks_back_and_closes_its_st
 
 async def test_a_server_that_was_cancelled_can_run_again(tmp_path: Path) -> None:
     site = Site(tmp_path / "tasks.db")
-    await by_a_scope(site.work, site.begun)
-    site.begun.clear()
-    # The one that was handed back goes on.
-    async with site.shop.tasks.running():
-        await site.begun.wait()
+    await by_a_scope(site.work, site.started)
+    site.started.clear()
+    # The task that was handed back resumes.
+    async with site.server.tasks.running():
+        await site.started.wait()
     assert site.lines == ["body left, with its state", "lifespan left"] * 2
 
 
@@ -168,8 +168,8 @@ async def test_a_server_that_is_cancelled_while_it_starts_leaves_nothing_open(
     await leave(site.work, HeldStore.reached)
     assert site.lines[-1] == "lifespan left"
     assert open_files(tmp_path) == []
-    with pytest.raises(ConfigurationError, match="do not run"):
-        _ = site.shop.tasks.engine
+    with pytest.raises(ConfigurationError, match="are not running"):
+        _ = site.server.tasks.engine
 
 
 def open_files(folder: Path) -> list[str]:
@@ -185,23 +185,23 @@ def open_files(folder: Path) -> list[str]:
     return found
 
 
-async def test_of_two_connections_that_were_given_the_same_object_one_may_leave_and_bodies_still_see_it() -> None:
+async def test_a_state_shared_by_two_connections_outlives_the_first() -> None:
     shared = {"database": "open"}
 
     @asynccontextmanager
     async def lifespan(_: MCPServer[Any]) -> AsyncGenerator[dict[str, str]]:
         yield shared
 
-    shop = Shop(server={"lifespan": lifespan})
+    server = ExampleServer(server={"lifespan": lifespan})
 
-    @shop.tasks.tool()
+    @server.tasks.tool()
     async def look(ctx: Context[dict[str, str], Any]) -> bool:
         return ctx.request_context.lifespan_context is shared
 
-    async with in_memory(shop.mcp) as wire:
-        caller = Caller(wire)
+    async with in_memory(server.mcp) as transport:
+        caller = Caller(transport)
         await caller.request("server/discover")
-        async with in_memory(shop.mcp) as another:
+        async with in_memory(server.mcp) as another:
             await Caller(another).request("server/discover")
             assert (await caller.result(await caller.start("look")))["structuredContent"] == {"result": True}
         assert (await caller.result(await caller.start("look")))["structuredContent"] == {"result": True}

@@ -1,4 +1,4 @@
-"""Tools that are ready to run, on a low-level server: listed behind its own, and served as on an `MCPServer`."""
+"""Ready-made tools on a low-level server are listed after its own, and served as on an `MCPServer`."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from tests.support.server.caller_v2026 import Caller
 from tests.support.server.example import QUICK
 from tests.support.server.tools import text_of
 from tests.support.server.transports import in_memory
-from tests.support.server.transports_v2025 import g1_memory
+from tests.support.server.transports_v2025 import v2025_memory
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -25,11 +25,11 @@ def low_level(*, lists: bool = True) -> tuple[Server[Any], Tasks]:
     return server, Tasks(server, "memory:", settings=QUICK)
 
 
-async def test_a_low_level_server_lists_it_behind_its_own_and_serves_it() -> None:
+async def test_a_low_level_server_lists_added_tools_after_its_own_and_serves_them() -> None:
     server, tasks = low_level()
     tasks.add(a_tool(), input_schema=SCHEMA, title="Release", description="Release it.", policy=TASK)
-    async with in_memory(server) as wire:
-        caller = Caller(wire)
+    async with in_memory(server) as transport:
+        caller = Caller(transport)
         tools = (await caller.request("tools/list"))["tools"]
         assert tools[-1] | {"_meta": None} == {
             "name": "release",
@@ -47,10 +47,10 @@ async def test_a_low_level_server_lists_it_behind_its_own_and_serves_it() -> Non
         assert text_of(await caller.call("add", {"a": 1, "b": 2})) == "3"
 
 
-async def test_a_low_level_server_without_a_list_of_its_own_gets_one_and_tells_of_changes() -> None:
+async def test_a_low_level_server_without_a_tool_list_gets_one_with_change_notifications() -> None:
     server, tasks = low_level(lists=False)
     tasks.add(a_tool(), input_schema=SCHEMA, policy=TASK)
-    async with g1_memory(server) as wire, connected(wire) as caller:
+    async with v2025_memory(server) as transport, connected(transport) as caller:
         assert caller.welcome["capabilities"]["tools"] == {"listChanged": True}
         assert (await listed(caller))["release"]["execution"] == {"taskSupport": "optional"}
         tasks.replace(a_tool(version="2"), input_schema={"type": "object"}, policy=TASK)
@@ -68,20 +68,20 @@ async def list_in_pages(ctx: AnyContext, params: PaginatedRequestParams | None) 
     return ListToolsResult(tools=page.tools[1:])
 
 
-async def test_on_a_low_level_server_that_lists_in_pages_it_is_on_the_last() -> None:
+async def test_a_low_level_server_with_pages_lists_added_tools_on_the_last() -> None:
     server = Server[Any]("low", on_call_tool=call_tool, on_list_tools=list_in_pages, lifespan=lifespan)
     tasks = Tasks(server, "memory:", settings=QUICK)
     tasks.add(a_tool(), input_schema=SCHEMA)
-    async with in_memory(server) as wire:
-        caller = Caller(wire)
+    async with in_memory(server) as transport:
+        caller = Caller(transport)
         first = await caller.request("tools/list")
         assert "release" not in [tool["name"] for tool in first["tools"]]
         last = await caller.request("tools/list", {"cursor": first["nextCursor"]})
         assert last["tools"][-1]["name"] == "release"
 
 
-def test_a_low_level_server_has_one_of_a_name() -> None:
+def test_two_added_tools_can_not_have_one_name() -> None:
     _, tasks = low_level()
     tasks.add(a_tool(), input_schema=SCHEMA)
-    with pytest.raises(ConfigurationError, match="has a tool 'release' already"):
+    with pytest.raises(ConfigurationError, match="already has a tool 'release'"):
         tasks.add(a_tool(), input_schema=SCHEMA)

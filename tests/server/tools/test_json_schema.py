@@ -1,4 +1,4 @@
-"""Tools that are ready to run and have a JSON Schema: listed as they are, checked by it, served to every caller."""
+"""Ready-made tools with a JSON Schema are listed unchanged, validated by it, and served to every caller."""
 
 import asyncio
 from collections.abc import Mapping
@@ -14,9 +14,9 @@ from raincheck.core.payload import Json
 from raincheck.engine.tool import TaskTool
 from raincheck.errors import ConfigurationError, ToolError
 from raincheck.server.tools.policy import TaskPolicy
-from tests.support.server.caller_v2025 import calling
+from tests.support.server.caller_v2025 import v2025_caller
 from tests.support.server.caller_v2026 import Caller, Refused
-from tests.support.server.example import QUICK, Shop
+from tests.support.server.example import QUICK, ExampleServer
 from tests.support.server.tools import text_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
@@ -43,41 +43,41 @@ def a_tool(body: Any = release, name: str = "release", **settings: Any) -> TaskT
     return TaskTool(body, name, retry=ONCE, **settings)
 
 
-def a_shop(body: Any = release, policy: TaskPolicy | None = None) -> Shop:
-    shop = Shop()
-    shop.tasks.add(a_tool(body), input_schema=SCHEMA, description="Release it.", policy=policy)
-    return shop
+def server_with_tool(body: Any = release, policy: TaskPolicy | None = None) -> ExampleServer:
+    server = ExampleServer()
+    server.tasks.add(a_tool(body), input_schema=SCHEMA, description="Release it.", policy=policy)
+    return server
 
 
 async def listed(caller: Any) -> dict[str, Any]:
     return {tool["name"]: tool for tool in (await caller.request("tools/list"))["tools"]}
 
 
-async def test_it_is_listed_with_exactly_its_schema_in_both_generations() -> None:
-    async with a_shop().open() as caller:
+async def test_an_added_tool_is_listed_with_exactly_its_schema_in_both_generations() -> None:
+    async with server_with_tool().open() as caller:
         tool = (await listed(caller))["release"]
         assert (tool["inputSchema"], tool["description"]) == (SCHEMA, "Release it.")
         assert "outputSchema" not in tool
-    async with calling(a_shop()) as caller:
+    async with v2025_caller(server_with_tool()) as caller:
         tool = (await listed(caller))["release"]
         assert (tool["inputSchema"], tool["execution"]) == (SCHEMA, {"taskSupport": "optional"})
 
 
 async def test_callers_of_2026_get_a_task_and_its_result() -> None:
-    async with a_shop(policy=TASK).open() as caller:
+    async with server_with_tool(policy=TASK).open() as caller:
         result = await caller.result(await caller.start("release", {"tag": "v1"}))
         assert result["structuredContent"] == {"tag": "v1", "is_task": True}
         assert '"tag": "v1"' in text_of(result)
 
 
 async def test_callers_of_2025_get_a_task_and_its_result() -> None:
-    async with calling(a_shop(policy=TASK)) as caller:
+    async with v2025_caller(server_with_tool(policy=TASK)) as caller:
         result = await caller.result(await caller.start("release", {"tag": "v1"}))
         assert result["structuredContent"] == {"tag": "v1", "is_task": True}
 
 
 async def test_callers_without_tasks_get_the_result() -> None:
-    async with a_shop().open(capabilities={}) as caller:
+    async with server_with_tool().open(capabilities={}) as caller:
         assert (await caller.call("release", {"tag": "v1"}))["structuredContent"]["tag"] == "v1"
 
 
@@ -91,23 +91,23 @@ async def test_callers_without_tasks_get_the_result() -> None:
         ({"tag": "v1", "restored": {}}, "'restored' was unexpected"),
     ],
 )
-async def test_wrong_arguments_are_told_as_the_sdk_tells_of_them(arguments: Mapping[str, Any], says: str) -> None:
-    async with a_shop(policy=TASK).open() as caller:
+async def test_wrong_arguments_get_the_same_error_as_from_the_sdk(arguments: Mapping[str, Any], says: str) -> None:
+    async with server_with_tool(policy=TASK).open() as caller:
         answer = await caller.call("release", arguments)
         assert answer["isError"] is True
         assert text_of(answer).startswith("Error executing tool release: the arguments do not fit its input schema: ")
         assert says in text_of(answer)
-    async with calling(a_shop(policy=TASK)) as caller:
+    async with v2025_caller(server_with_tool(policy=TASK)) as caller:
         assert says in text_of(await caller.call("release", arguments))
         with pytest.raises(Refused, match="-32602"):
             await caller.start("release", arguments)
 
 
-async def test_of_many_faults_the_first_are_told() -> None:
+async def test_of_many_errors_only_the_first_are_described() -> None:
     schema: Json = {"type": "object", "properties": {f"a{n}": {"type": "string"} for n in range(9)}}
-    shop = Shop()
-    shop.tasks.add(a_tool(), input_schema=cast("Mapping[str, Json]", schema))
-    async with shop.open(capabilities={}) as caller:
+    server = ExampleServer()
+    server.tasks.add(a_tool(), input_schema=cast("Mapping[str, Json]", schema))
+    async with server.open(capabilities={}) as caller:
         said = text_of(await caller.call("release", {f"a{n}": n for n in range(9)}))
         assert said.count("is not of type") == 5
         assert said.endswith("and 4 more")
@@ -123,7 +123,7 @@ async def test_of_many_faults_the_first_are_told() -> None:
         (None, {"result": None}, None),
     ],
 )
-async def test_whatever_json_comes_back_is_the_result_and_a_parent_gets_it_as_it_was(
+async def test_any_json_value_is_a_result_and_a_parent_gets_it_unchanged(
     value: Json, structured: Json, text: str | None
 ) -> None:
     async def give() -> Json:
@@ -133,17 +133,17 @@ async def test_whatever_json_comes_back_is_the_result_and_a_parent_gets_it_as_it
         child = await task.spawn("give")
         return {"same": await child.result() == value}
 
-    shop = Shop()
+    server = ExampleServer()
     for tool in (a_tool(give, "give"), a_tool(ask, "ask")):
-        shop.tasks.add(tool, input_schema={"type": "object"})
-    async with shop.open(capabilities={}) as caller:
+        server.tasks.add(tool, input_schema={"type": "object"})
+    async with server.open(capabilities={}) as caller:
         result = await caller.call("give")
         assert result["structuredContent"] == structured
         assert [block["text"] for block in result["content"]] == ([] if text is None else [text])
         assert (await caller.call("ask"))["structuredContent"] == {"same": True}
 
 
-async def test_a_result_in_the_words_of_the_protocol_is_the_result_and_a_parent_gets_what_it_says() -> None:
+async def test_a_call_tool_result_is_the_result_and_a_parent_gets_its_value() -> None:
     async def say() -> CallToolResult:
         return CallToolResult(content=[TextContent(text="in words")])
 
@@ -153,73 +153,73 @@ async def test_a_result_in_the_words_of_the_protocol_is_the_result_and_a_parent_
     async def ask(task: TaskContext) -> Json:
         return [await (await task.spawn(name)).result() for name in ("say", "keep_silent")]
 
-    shop = Shop()
+    server = ExampleServer()
     for tool in (a_tool(say, "say"), a_tool(keep_silent, "keep_silent"), a_tool(ask, "ask")):
-        shop.tasks.add(tool, input_schema={"type": "object"})
-    async with shop.open(capabilities={}) as caller:
+        server.tasks.add(tool, input_schema={"type": "object"})
+    async with server.open(capabilities={}) as caller:
         assert text_of(await caller.call("say")) == "in words"
         assert (await caller.call("ask"))["structuredContent"] == {"result": ["in words", None]}
 
 
-async def test_a_plain_function_runs_in_a_thread_and_what_it_raises_is_told() -> None:
+async def test_a_plain_function_runs_in_a_thread_and_its_error_is_reported() -> None:
     def refuse(task: SyncTaskContext, tag: str) -> Json:
         raise ToolError(f"no {tag} from {task.attempt}")
 
-    async with a_shop(refuse).open(capabilities={}) as caller:
+    async with server_with_tool(refuse).open(capabilities={}) as caller:
         answer = await caller.call("release", {"tag": "v1"})
         assert (answer["isError"], text_of(answer)) == (True, "no v1 from 1")
 
 
-async def test_other_tasks_can_not_begin_it_with_what_does_not_fit() -> None:
+async def test_a_child_of_an_added_tool_with_invalid_arguments_is_refused() -> None:
     async def begin(task: TaskContext) -> Json:
         await task.spawn("release", {"tag": 5})
         return None
 
-    shop = a_shop()
-    shop.tasks.add(a_tool(begin, "begin"), input_schema={"type": "object"})
-    async with shop.open(capabilities={}) as caller:
+    server = server_with_tool()
+    server.tasks.add(a_tool(begin, "begin"), input_schema={"type": "object"})
+    async with server.open(capabilities={}) as caller:
         answer = await caller.call("begin")
         assert answer["isError"] is True
 
 
-async def test_the_servers_own_program_can_call_it() -> None:
-    shop = a_shop()
+async def test_the_servers_own_program_can_call_an_added_tool() -> None:
+    server = server_with_tool()
 
-    @shop.mcp.tool()
+    @server.mcp.tool()
     async def both(ctx: Context[Any, Any]) -> str:  # pyright: ignore[reportUnusedFunction]
-        result = cast("Any", await shop.mcp.call_tool("release", {"tag": "v7"}, ctx))
+        result = cast("Any", await server.mcp.call_tool("release", {"tag": "v7"}, ctx))
         with pytest.raises(SdkToolError) as raised:
-            await shop.mcp.call_tool("release", {"tag": 7}, ctx)
+            await server.mcp.call_tool("release", {"tag": 7}, ctx)
         assert "do not fit" in str(raised.value.__cause__)
         return result.structured_content["tag"]
 
-    async with shop.open(capabilities={}) as caller:
+    async with server.open(capabilities={}) as caller:
         assert text_of(await caller.call("both")) == "v7"
 
 
 class Gate:
-    """A tool that waits to be let go, and says which version of it ran."""
+    """Makes tools that wait at a gate, and return their version."""
 
     def __init__(self) -> None:
-        self.begun, self.go = asyncio.Event(), asyncio.Event()
+        self.started, self.go = asyncio.Event(), asyncio.Event()
 
     def tool(self, version: str) -> TaskTool:
         async def wait(task: TaskContext, **arguments: Json) -> Json:
             del task, arguments
-            self.begun.set()
+            self.started.set()
             await self.go.wait()
             return version
 
         return a_tool(wait, version=version)
 
 
-async def test_what_runs_goes_on_with_its_version_and_new_calls_get_the_new_one() -> None:
-    shop, gate = Shop(), Gate()
-    shop.tasks.add(gate.tool("old"), input_schema=SCHEMA, policy=TASK)
-    async with shop.open() as caller:
+async def test_running_tasks_keep_their_version_and_new_calls_get_the_new_one() -> None:
+    server, gate = ExampleServer(), Gate()
+    server.tasks.add(gate.tool("old"), input_schema=SCHEMA, policy=TASK)
+    async with server.open() as caller:
         old = await caller.start("release", {"tag": "v1"})
-        await gate.begun.wait()
-        shop.tasks.replace(gate.tool("new"), input_schema={"type": "object"}, description="Anew.", policy=TASK)
+        await gate.started.wait()
+        server.tasks.replace(gate.tool("new"), input_schema={"type": "object"}, description="Anew.", policy=TASK)
         tool = (await listed(caller))["release"]
         assert (tool["inputSchema"], tool["description"]) == ({"type": "object"}, "Anew.")
         new = await caller.start("release", {"other": 1})
@@ -236,60 +236,60 @@ async def test_a_question_that_waits_is_answered_to_the_version_that_asked() -> 
     async def other() -> Json:
         return "new"
 
-    shop = Shop()
-    shop.tasks.add(a_tool(ask, version="old"), input_schema={"type": "object"}, policy=TASK)
-    async with shop.open() as caller:
+    server = ExampleServer()
+    server.tasks.add(a_tool(ask, version="old"), input_schema={"type": "object"}, policy=TASK)
+    async with server.open() as caller:
         task_id = await caller.start("release")
         asked = await caller.until(task_id, "input_required")
-        shop.tasks.replace(a_tool(other, version="new"), input_schema={"type": "object"}, policy=TASK)
+        server.tasks.replace(a_tool(other, version="new"), input_schema={"type": "object"}, policy=TASK)
         await caller.update(task_id, {key: {"action": "decline"} for key in asked["inputRequests"]})
         assert (await caller.result(task_id))["structuredContent"] == {"result": "old decline"}
 
 
-async def test_what_is_removed_vanishes_and_what_runs_goes_on() -> None:
-    shop, gate = Shop(), Gate()
-    shop.tasks.add(gate.tool("old"), input_schema=SCHEMA, policy=TASK)
-    async with shop.open() as caller:
+async def test_a_removed_tool_vanishes_and_its_running_tasks_continue() -> None:
+    server, gate = ExampleServer(), Gate()
+    server.tasks.add(gate.tool("old"), input_schema=SCHEMA, policy=TASK)
+    async with server.open() as caller:
         task_id = await caller.start("release", {"tag": "v1"})
-        await gate.begun.wait()
-        shop.tasks.remove("release")
+        await gate.started.wait()
+        server.tasks.remove("release")
         assert "release" not in await listed(caller)
         assert "Unknown tool" in text_of(await caller.call("release", {"tag": "v1"}))
         gate.go.set()
         assert (await caller.result(task_id))["structuredContent"] == {"result": "old"}
         # Whoever takes it away by mistake puts it back.
-        shop.tasks.add(gate.tool("old"), input_schema=SCHEMA, policy=TASK)
+        server.tasks.add(gate.tool("old"), input_schema=SCHEMA, policy=TASK)
         assert "release" in await listed(caller)
 
 
-async def test_callers_of_2025_are_told_of_changes_and_that_they_will_be() -> None:
-    shop = a_shop()
-    async with calling(shop) as caller, calling(shop) as gone:
+async def test_callers_of_2025_are_notified_of_changes_as_declared_at_the_handshake() -> None:
+    server = server_with_tool()
+    async with v2025_caller(server) as caller, v2025_caller(server) as gone:
         assert caller.welcome["capabilities"]["tools"] == {"listChanged": True}
         await gone.ping()
-        shop.tasks.remove("release")
-        await shop.tasks.notify_list_changed()
+        server.tasks.remove("release")
+        await server.tasks.notify_list_changed()
         await caller.seen(lambda message: message.get("method") == CHANGED)
         await gone.seen(lambda message: message.get("method") == CHANGED)
-    # Nobody is there any more, and nobody is waited for.
-    await shop.tasks.notify_list_changed()
+    # No connection is left, so nothing is waited for.
+    await server.tasks.notify_list_changed()
 
 
-async def test_callers_of_2026_are_told_of_changes_if_they_listen() -> None:
-    shop = a_shop()
-    async with shop.open() as caller:
-        came = await _news_of(caller, shop)
-        assert came["method"] == CHANGED
+async def test_callers_of_2026_are_notified_of_changes_if_they_subscribe() -> None:
+    server = server_with_tool()
+    async with server.open() as caller:
+        messages = await _news_of(caller, server)
+        assert messages["method"] == CHANGED
 
 
-async def _news_of(caller: Caller, shop: Shop) -> Mapping[str, Any]:
+async def _news_of(caller: Caller, server: ExampleServer) -> Mapping[str, Any]:
     message = caller.message("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
-    stream = caller.wire.exchange(message, caller.routing(message))
+    stream = caller.transport.exchange(message, caller.routing(message))
     try:
         agreed = await anext(stream)
         assert agreed["params"]["notifications"] == {"toolsListChanged": True}
-        shop.tasks.remove("release")
-        await shop.tasks.notify_list_changed()
+        server.tasks.remove("release")
+        await server.tasks.notify_list_changed()
         return await anext(stream)
     finally:
         await stream.aclose()
@@ -298,42 +298,42 @@ async def _news_of(caller: Caller, shop: Shop) -> Mapping[str, Any]:
 @pytest.mark.parametrize(
     ("schema", "says"),
     [
-        ({"type": "nothing"}, "its input schema is none"),
-        ({}, 'its input schema has type: "object"'),
-        ({"type": "object", "properties": {"raincheck_request": {}}}, "is our own name"),
-        ({"type": "object", "properties": {"raincheck_context": {}}}, "is our own name"),
+        ({"type": "nothing"}, "its input schema is invalid"),
+        ({}, 'its input schema must have "type": "object"'),
+        ({"type": "object", "properties": {"raincheck_request": {}}}, "is a reserved name"),
+        ({"type": "object", "properties": {"raincheck_context": {}}}, "is a reserved name"),
         (
             {"type": "object", "properties": {"a": {"type": "object", "x-mcp-header": "A"}}},
-            "an x-mcp-header in its input",
+            "an invalid x-mcp-header in its input",
         ),
     ],
 )
-def test_a_schema_that_can_not_be_is_refused_at_once(schema: Mapping[str, Json], says: str) -> None:
+def test_an_invalid_schema_is_refused_at_once(schema: Mapping[str, Json], says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):
-        Shop().tasks.add(a_tool(), input_schema=schema)
+        ExampleServer().tasks.add(a_tool(), input_schema=schema)
 
 
-def test_what_can_not_be_added_or_exchanged_is_refused() -> None:
-    shop = a_shop()
-    with pytest.raises(ConfigurationError, match="has a tool 'release' already"):
-        shop.tasks.add(a_tool(), input_schema=SCHEMA)
-    with pytest.raises(ConfigurationError, match="no tool 'other' was added, so it can't be exchanged: there is rel"):
-        shop.tasks.replace(a_tool(name="other"), input_schema=SCHEMA)
+def test_invalid_additions_and_replacements_are_refused() -> None:
+    server = server_with_tool()
+    with pytest.raises(ConfigurationError, match="already has a tool 'release'"):
+        server.tasks.add(a_tool(), input_schema=SCHEMA)
+    with pytest.raises(ConfigurationError, match=r"no tool 'other' was added, .*\. Added tools: release"):
+        server.tasks.replace(a_tool(name="other"), input_schema=SCHEMA)
     with pytest.raises(ConfigurationError, match="no tool 'other' was added"):
-        shop.tasks.remove("other")
-    with pytest.raises(ConfigurationError, match="it has no 'other'"):
-        shop.tasks.add(a_tool(name="key"), input_schema=SCHEMA, policy=TaskPolicy(idempotency="other"))
-    with pytest.raises(ConfigurationError, match="process of its own"):
-        shop.tasks.add(a_tool(release, "apart", isolation="process"), input_schema=SCHEMA)
+        server.tasks.remove("other")
+    with pytest.raises(ConfigurationError, match="has no argument 'other'"):
+        server.tasks.add(a_tool(name="key"), input_schema=SCHEMA, policy=TaskPolicy(idempotency="other"))
+    with pytest.raises(ConfigurationError, match="separate process"):
+        server.tasks.add(a_tool(release, "apart", isolation="process"), input_schema=SCHEMA)
 
 
-def test_tools_of_others_can_not_be_exchanged() -> None:
+def test_tools_of_the_server_itself_can_not_be_replaced() -> None:
     mcp = MCPServer("mine")
     tasks = Tasks(mcp, "memory:", settings=QUICK)
 
     @tasks.tool
-    async def theirs() -> None:  # pyright: ignore[reportUnusedFunction]
+    async def own_tool() -> None:  # pyright: ignore[reportUnusedFunction]
         """Nothing."""
 
-    with pytest.raises(ConfigurationError, match="there is none at all"):
-        tasks.remove("theirs")
+    with pytest.raises(ConfigurationError, match="Added tools: none"):
+        tasks.remove("own_tool")

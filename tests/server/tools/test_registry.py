@@ -1,4 +1,4 @@
-"""A tool of ours is listed, called and answered for as the SDK's own would be; only that it is a task."""
+"""A tool of `Tasks` is listed, called and answered like one of the SDK, except that its calls become tasks."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 from raincheck import RetryPolicy, SyncTaskContext, TaskContext
 from raincheck.errors import ConfigurationError
 from tests.support.server.caller_v2026 import Caller
-from tests.support.server.example import Shop
+from tests.support.server.example import ExampleServer
 from tests.support.server.transports import in_memory
 
 pytestmark = pytest.mark.anyio
@@ -41,7 +41,7 @@ class Label(TypedDict):
     text: str
 
 
-def plain(words: str, times: int = 1) -> str:
+def repeat_words(words: str, times: int = 1) -> str:
     """Say something."""
     return words * times
 
@@ -98,9 +98,9 @@ FULL: dict[str, Any] = {
 }
 
 LISTED: list[tuple[Callable[..., Any], dict[str, Any]]] = [
-    (plain, {}),
-    (plain, FULL),
-    (plain, {"structured_output": False}),
+    (repeat_words, {}),
+    (repeat_words, FULL),
+    (repeat_words, {"structured_output": False}),
     (described, {}),
     (described, {"structured_output": True}),
     (names_of_pydantic, {}),
@@ -114,20 +114,20 @@ LISTED: list[tuple[Callable[..., Any], dict[str, Any]]] = [
 
 
 async def listing(mcp: MCPServer[Any]) -> Any:
-    async with in_memory(mcp) as wire:
-        return (await Caller(wire).request("tools/list"))["tools"]
+    async with in_memory(mcp) as transport:
+        return (await Caller(transport).request("tools/list"))["tools"]
 
 
 @pytest.mark.filterwarnings("ignore:Tool name")
 @pytest.mark.parametrize(("fn", "options"), LISTED)
 async def test_a_tool_is_listed_as_the_sdks_own_would_be(fn: Callable[..., Any], options: dict[str, Any]) -> None:
-    theirs = MCPServer[Any]("shop")
-    theirs.tool(**options)(fn)
-    shop = Shop()
-    assert shop.tasks.tool(**options)(fn) is fn
-    ours = await listing(shop.mcp)
-    assert ours == await listing(theirs)
-    assert len(ours) == 1
+    plain_server = MCPServer[Any]("shop")
+    plain_server.tool(**options)(fn)
+    server = ExampleServer()
+    assert server.tasks.tool(**options)(fn) is fn
+    listed = await listing(server.mcp)
+    assert listed == await listing(plain_server)
+    assert len(listed) == 1
 
 
 async def test_the_task_is_not_among_the_arguments() -> None:
@@ -139,25 +139,30 @@ async def test_the_task_is_not_among_the_arguments() -> None:
         """Say something."""
         return f"{words}{times}{task.id}"
 
-    theirs = MCPServer[Any]("shop")
-    theirs.add_tool(plain, name="one")
+    plain_server = MCPServer[Any]("shop")
+    plain_server.add_tool(repeat_words, name="one")
     for fn in (with_task, with_sync_task):
-        shop = Shop()
-        shop.tasks.tool(name="one")(fn)
-        (ours,), (other,) = await listing(shop.mcp), await listing(theirs)
-        for schema in (ours["inputSchema"], other["inputSchema"], ours["outputSchema"], other["outputSchema"]):
+        server = ExampleServer()
+        server.tasks.tool(name="one")(fn)
+        (listed,), (other,) = await listing(server.mcp), await listing(plain_server)
+        for schema in (
+            listed["inputSchema"],
+            other["inputSchema"],
+            listed["outputSchema"],
+            other["outputSchema"],
+        ):
             del schema["title"]  # the name of the function
-        assert ours == other
+        assert listed == other
 
 
 async def both_ways(fn: Callable[..., Any], arguments: dict[str, Any], **options: Any) -> tuple[Any, Any]:
-    """What a call gives as a task of ours, and as the SDK's own."""
-    theirs = MCPServer[Any]("shop", log_level="CRITICAL")
-    theirs.tool(name="it", **options)(fn)
-    shop = Shop()
-    shop.tasks.tool(name="it", **options)(fn)
-    async with shop.open() as caller, in_memory(theirs) as wire:
-        other = await Caller(wire).call("it", arguments)
+    """Return the results of a call that is a task, and of the same call of the SDK's own tool."""
+    plain_server = MCPServer[Any]("shop", log_level="CRITICAL")
+    plain_server.tool(name="it", **options)(fn)
+    server = ExampleServer()
+    server.tasks.tool(name="it", **options)(fn)
+    async with server.open() as caller, in_memory(plain_server) as transport:
+        other = await Caller(transport).call("it", arguments)
         answer = await caller.call("it", arguments)
         result = await caller.result(answer["taskId"]) if answer["resultType"] == "task" else answer
     for one in (result, other):
@@ -169,8 +174,8 @@ async def both_ways(fn: Callable[..., Any], arguments: dict[str, Any], **options
 
 
 ARGUMENTS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
-    (plain, {"words": "ab", "times": 3}),
-    (plain, {"words": "ab", "times": "3"}),
+    (repeat_words, {"words": "ab", "times": 3}),
+    (repeat_words, {"words": "ab", "times": "3"}),
     (described, {"year": 2026, "note": None, "tags": ["a", "b"]}),
     (described, {"year": 2026, "tags": '["from a string"]'}),
     (with_models, {"book": {"title": "Emma", "pageCount": 7}, "shelf": {"name": "A"}, "labels": [{"text": "t"}]}),
@@ -181,50 +186,50 @@ ARGUMENTS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("fn", "arguments"), ARGUMENTS)
-async def test_arguments_arrive_as_the_sdk_would_hand_them_over(fn: Callable[..., Any], arguments: Any) -> None:
-    ours, theirs = await both_ways(fn, arguments)
-    assert ours == theirs
-    assert "isError" not in ours or ours["isError"] is False
+async def test_arguments_arrive_as_the_sdk_would_pass_them(fn: Callable[..., Any], arguments: Any) -> None:
+    task_result, sdk_result = await both_ways(fn, arguments)
+    assert task_result == sdk_result
+    assert "isError" not in task_result or task_result["isError"] is False
 
 
 @pytest.mark.parametrize(
     ("fn", "arguments"),
     [
-        (plain, {}),
-        (plain, {"words": "ab", "times": "many"}),
+        (repeat_words, {}),
+        (repeat_words, {"words": "ab", "times": "many"}),
         (described, {"year": 3}),
         (described, {"year": 2026, "kind": "medium"}),
         (with_models, {"book": {}, "shelf": {"name": "A"}, "labels": []}),
     ],
 )
-async def test_bad_arguments_are_answered_in_the_sdks_words_and_make_no_task(
+async def test_bad_arguments_get_the_sdks_error_and_make_no_task(
     fn: Callable[..., Any], arguments: dict[str, Any]
 ) -> None:
-    shop = Shop()
-    shop.tasks.tool(name="it")(fn)
-    async with shop.open() as caller:
+    server = ExampleServer()
+    server.tasks.tool(name="it")(fn)
+    async with server.open() as caller:
         assert (await caller.call("it", arguments))["resultType"] == "complete"
-    ours, theirs = await both_ways(fn, arguments)
-    assert ours == theirs
-    assert ours["isError"] is True
+    task_result, sdk_result = await both_ways(fn, arguments)
+    assert task_result == sdk_result
+    assert task_result["isError"] is True
 
 
 async def test_arguments_that_a_tool_does_not_know_are_ignored_as_the_sdk_does() -> None:
-    ours, theirs = await both_ways(plain, {"words": "ab", "unknown": 1})
-    assert ours == theirs
-    assert ours["structuredContent"] == {"result": "ab"}
+    task_result, sdk_result = await both_ways(repeat_words, {"words": "ab", "unknown": 1})
+    assert task_result == sdk_result
+    assert task_result["structuredContent"] == {"result": "ab"}
 
 
-async def test_a_validator_that_crashes_is_answered_in_the_sdks_words_and_makes_no_task() -> None:
+async def test_a_validator_that_crashes_gets_the_sdks_error_and_makes_no_task() -> None:
     def crash() -> int:
         raise RuntimeError("secret")
 
     def broken(number: int = Field(default_factory=crash)) -> int:
         return number
 
-    ours, theirs = await both_ways(broken, {})
-    assert ours == theirs
-    assert "secret" not in str(ours)
+    task_result, sdk_result = await both_ways(broken, {})
+    assert task_result == sdk_result
+    assert "secret" not in str(task_result)
 
 
 def returns_text() -> str:
@@ -284,8 +289,8 @@ RETURNS = [fn for name, fn in list(globals().items()) if name.startswith("return
 
 @pytest.mark.parametrize("fn", [*RETURNS, nothing])
 async def test_a_result_is_what_the_sdk_would_make_of_it(fn: Callable[..., Any]) -> None:
-    ours, theirs = await both_ways(fn, {})
-    assert ours == theirs
+    task_result, sdk_result = await both_ways(fn, {})
+    assert task_result == sdk_result
 
 
 @pytest.mark.parametrize("fn", RETURNS)
@@ -294,17 +299,17 @@ async def test_a_result_of_a_coroutine_is_the_same(fn: Callable[..., Any]) -> No
         return fn()
 
     it.__annotations__["return"] = fn.__annotations__["return"]
-    ours, theirs = await both_ways(it, {})
-    assert ours == theirs
+    task_result, sdk_result = await both_ways(it, {})
+    assert task_result == sdk_result
 
 
-async def test_a_result_that_does_not_fit_what_was_promised_does_not_leave_the_server() -> None:
+async def test_a_result_that_does_not_fit_its_schema_is_not_sent() -> None:
     def liar() -> int:
         return "secret"  # type: ignore[return-value] # that is the point
 
-    shop = Shop()
-    shop.tasks.tool(retry=NO_RETRY)(liar)
-    async with shop.open() as caller:
+    server = ExampleServer()
+    server.tasks.tool(retry=NO_RETRY)(liar)
+    async with server.open() as caller:
         task = await caller.until(await caller.start("liar"))
         assert task["status"] == "failed"
         assert "secret" not in str(task)
@@ -347,43 +352,43 @@ def makers() -> dict[str, Callable[..., Any]]:
 
 @pytest.mark.parametrize("kind", list(makers()))
 async def test_any_kind_of_function_can_be_a_tool_and_take_its_task(kind: str) -> None:
-    shop = Shop()
-    shop.tasks.tool(name="it")(makers()[kind])
-    async with shop.open() as caller:
+    server = ExampleServer()
+    server.tasks.tool(name="it")(makers()[kind])
+    async with server.open() as caller:
         result = await caller.result(await caller.start("it", {"words": "attempt"}))
         assert result["content"][0]["text"] == "attempt 1"
 
 
-async def test_a_plain_function_does_not_hold_up_the_event_loop() -> None:
-    shop = Shop()
+async def test_a_plain_function_does_not_block_the_event_loop() -> None:
+    server = ExampleServer()
     meet = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    @shop.tasks.tool
+    @server.tasks.tool
     def wait() -> bool:
         return asyncio.run_coroutine_threadsafe(asyncio.wait_for(meet.wait(), 20), loop).result()
 
-    async with shop.open() as caller:
+    async with server.open() as caller:
         task_id = await caller.start("wait")
         assert (await caller.get(task_id))["status"] == "working"
         meet.set()
         assert (await caller.result(task_id))["structuredContent"] == {"result": True}
 
 
-def test_a_function_that_takes_the_wrong_context_is_told_which() -> None:
+def test_a_function_that_takes_the_wrong_context_is_refused() -> None:
     def function(task: TaskContext) -> None:
         del task
 
     with pytest.raises(ConfigurationError, match="make it a SyncTaskContext"):
-        Shop().tasks.tool(function)
+        ExampleServer().tasks.tool(function)
 
 
 def test_a_generator_is_refused() -> None:
     async def generator():
         yield 1
 
-    with pytest.raises(ConfigurationError, match="one result: return it"):
-        Shop().tasks.tool(generator)
+    with pytest.raises(ConfigurationError, match="a single result: return it"):
+        ExampleServer().tasks.tool(generator)
 
 
 def test_a_signature_that_can_not_be_read_is_refused_with_the_tools_name() -> None:
@@ -393,4 +398,4 @@ def test_a_signature_that_can_not_be_read_is_refused_with_the_tools_name() -> No
     broken.__annotations__["a"] = "Missing"
 
     with pytest.raises(ConfigurationError, match=r"signature of tool 'broken'.*Missing"):
-        Shop().tasks.tool(broken)
+        ExampleServer().tasks.tool(broken)

@@ -1,4 +1,4 @@
-"""The SDK's own context works on the task: progress, questions, resources and logs, for a caller who may be gone."""
+"""The SDK's own context works on the task: progress, questions, resources and logs, even if the caller is gone."""
 
 import asyncio
 import warnings
@@ -22,7 +22,7 @@ from mcp_types import (
 from pydantic import BaseModel
 
 from raincheck import SyncTaskContext, TaskContext
-from tests.support.server.example import Shop
+from tests.support.server.example import ExampleServer
 
 pytestmark = pytest.mark.anyio
 
@@ -33,20 +33,20 @@ class Sure(BaseModel):
     sure: bool
 
 
-def serve(shop: Shop, way: str, fn: Callable[..., Any]) -> None:
+def serve(server: ExampleServer, way: str, fn: Callable[..., Any]) -> None:
     if way == "tool":
-        shop.tasks.tool(fn)
+        server.tasks.tool(fn)
     else:
-        shop.mcp.add_tool(fn)
-        shop.tasks.enable(fn.__name__)
+        server.mcp.add_tool(fn)
+        server.tasks.enable(fn.__name__)
 
 
 both = pytest.mark.parametrize("way", ["tool", "enable"])
 
 
 @both
-async def test_progress_becomes_the_tasks(way: str) -> None:
-    shop = Shop()
+async def test_progress_of_the_sdk_context_is_progress_of_the_task(way: str) -> None:
+    server = ExampleServer()
     gate = asyncio.Event()
 
     async def work(ctx: AnyContext) -> str:
@@ -54,29 +54,29 @@ async def test_progress_becomes_the_tasks(way: str) -> None:
         await gate.wait()
         return "done"
 
-    serve(shop, way, work)
-    async with shop.open() as caller:
+    serve(server, way, work)
+    async with server.open() as caller:
         task_id = await caller.start("work")
         async with caller.listening(task_id) as pushed:
             async for task in pushed:
                 if task.get("statusMessage") == "half-way":
                     gate.set()
-        progress = (await shop.tasks.engine.view(task_id)).task.progress
+        progress = (await server.tasks.engine.view(task_id)).task.progress
         assert progress is not None
         assert (progress.done, progress.total) == (1, 2)
 
 
 @both
 async def test_elicit_asks_through_the_task(way: str) -> None:
-    shop = Shop()
+    server = ExampleServer()
 
     async def ask(ctx: AnyContext) -> str:
         first = await ctx.elicit("Sure?", Sure)
         second = await ctx.elicit("Really?", Sure)
         return f"{first.action} {getattr(first, 'data', None)}, {second.action}"
 
-    serve(shop, way, ask)
-    async with shop.open() as caller:
+    serve(server, way, ask)
+    async with server.open() as caller:
         task_id = await caller.start("ask")
         asked = await caller.until(task_id, "input_required")
         assert asked["inputRequests"]["elicit-0"]["method"] == "elicitation/create"
@@ -94,8 +94,8 @@ async def test_elicit_asks_through_the_task(way: str) -> None:
 async def test_elicit_outlives_the_process_and_is_answered_once(way: str, tmp_path: Path) -> None:
     asks = 0
 
-    def build() -> Shop:
-        shop = Shop(tmp_path / "tasks.db")
+    def build() -> ExampleServer:
+        server = ExampleServer(tmp_path / "tasks.db")
 
         async def ask(ctx: AnyContext) -> str:
             nonlocal asks
@@ -104,8 +104,8 @@ async def test_elicit_outlives_the_process_and_is_answered_once(way: str, tmp_pa
             second = await ctx.elicit("Really?", Sure)
             return f"{first.action} {second.action}"
 
-        serve(shop, way, ask)
-        return shop
+        serve(server, way, ask)
+        return server
 
     async with build().open() as caller:
         task_id = await caller.start("ask")
@@ -123,8 +123,8 @@ async def test_elicit_outlives_the_process_and_is_answered_once(way: str, tmp_pa
 
 
 @both
-async def test_logs_do_not_fail(way: str) -> None:
-    shop = Shop()
+async def test_log_messages_of_the_sdk_context_do_not_fail(way: str) -> None:
+    server = ExampleServer()
 
     async def talk(ctx: AnyContext) -> str:
         with warnings.catch_warnings():
@@ -138,47 +138,47 @@ async def test_logs_do_not_fail(way: str) -> None:
         await ctx.close_sse_stream()
         return "talked"
 
-    serve(shop, way, talk)
-    async with shop.open() as caller:
+    serve(server, way, talk)
+    async with server.open() as caller:
         assert (await caller.result(await caller.start("talk")))["content"][0]["text"] == "talked"
 
 
 @both
-async def test_resources_are_read(way: str) -> None:
-    shop = Shop()
+async def test_the_sdk_context_reads_resources(way: str) -> None:
+    server = ExampleServer()
 
-    @shop.mcp.resource("shop://stock")
+    @server.mcp.resource("shop://stock")
     def stock() -> str:
         return "7 pears"
 
     async def look(ctx: AnyContext) -> str:
         return "".join(str(one.content) for one in await ctx.read_resource("shop://stock"))
 
-    serve(shop, way, look)
-    async with shop.open() as caller:
+    serve(server, way, look)
+    async with server.open() as caller:
         assert (await caller.result(await caller.start("look")))["content"][0]["text"] == "7 pears"
 
 
 @both
-async def test_what_needs_the_connection_is_none_or_the_tasks(way: str) -> None:
-    shop = Shop()
+async def test_context_values_of_the_connection_are_none_or_those_of_the_task(way: str) -> None:
+    server = ExampleServer()
 
     async def look(ctx: AnyContext) -> list[str]:
         declared = ctx.client_capabilities
         assert declared is not None
         return [ctx.request_id, str(ctx.headers), str(declared.elicitation is not None), ctx.mcp_server.name]
 
-    serve(shop, way, look)
-    async with shop.open_http() as caller:
+    serve(server, way, look)
+    async with server.open_http() as caller:
         task_id = await caller.start("look")
         result = (await caller.result(task_id))["structuredContent"]["result"]
         assert result == [task_id, "None", "True", "shop"]
 
 
 @both
-async def test_sampling_is_a_question_that_lasts(way: str, tmp_path: Path) -> None:
-    def build() -> Shop:
-        shop = Shop(tmp_path / "tasks.db")
+async def test_sampling_is_a_durable_question(way: str, tmp_path: Path) -> None:
+    def build() -> ExampleServer:
+        server = ExampleServer(tmp_path / "tasks.db")
 
         async def think(ctx: AnyContext) -> str:
             messages = [SamplingMessage(role="user", content=TextContent(text="Hm?"))]
@@ -187,8 +187,8 @@ async def test_sampling_is_a_question_that_lasts(way: str, tmp_path: Path) -> No
                 answer = await ctx.session.create_message(messages, max_tokens=10)  # pyright: ignore[reportDeprecated]
             return f"{answer.model} says {getattr(answer.content, 'text', None)}"
 
-        serve(shop, way, think)
-        return shop
+        serve(server, way, think)
+        return server
 
     async with build().open() as caller:
         task_id = await caller.start("think")
@@ -208,8 +208,8 @@ def question(message: str) -> ElicitRequest:
 
 
 @both
-async def test_rounds_that_a_tool_plays_by_hand_become_questions_with_keys_of_their_own(way: str) -> None:
-    shop = Shop()
+async def test_manual_rounds_of_a_tool_become_questions_with_separate_keys(way: str) -> None:
+    server = ExampleServer()
 
     async def rounds(ctx: AnyContext) -> CallToolResult | InputRequiredResult:
         number = int(ctx.request_state or 0)
@@ -221,9 +221,9 @@ async def test_rounds_that_a_tool_plays_by_hand_become_questions_with_keys_of_th
         assert isinstance(answer, ElicitResult)
         return CallToolResult(content=[TextContent(text=f"{number} {answer.content}")])
 
-    serve(shop, way, rounds)
+    serve(server, way, rounds)
     seen: dict[str, str] = {}
-    async with shop.open() as caller:
+    async with server.open() as caller:
         task_id = await caller.start("rounds")
         async with caller.listening(task_id) as pushed:
             async for task in pushed:
@@ -237,10 +237,10 @@ async def test_rounds_that_a_tool_plays_by_hand_become_questions_with_keys_of_th
 
 
 async def test_a_tool_that_asks_without_a_context_is_called_once_for_each_round() -> None:
-    shop = Shop()
+    server = ExampleServer()
     called = 0
 
-    @shop.tasks.tool
+    @server.tasks.tool
     async def counts() -> CallToolResult | InputRequiredResult:
         nonlocal called
         called += 1
@@ -248,71 +248,71 @@ async def test_a_tool_that_asks_without_a_context_is_called_once_for_each_round(
             return InputRequiredResult(input_requests={}, request_state="again")
         return CallToolResult(content=[])
 
-    async with shop.open() as caller:
+    async with server.open() as caller:
         await caller.result(await caller.start("counts"))
     assert called == 3
 
 
-async def test_a_tool_that_asks_in_circles_is_stopped() -> None:
-    shop = Shop()
+async def test_a_tool_that_asks_without_end_is_stopped() -> None:
+    server = ExampleServer()
 
-    @shop.tasks.tool
+    @server.tasks.tool
     async def circle() -> CallToolResult | InputRequiredResult:
         return InputRequiredResult(input_requests={}, request_state="again")
 
-    async with shop.open() as caller:
+    async with server.open() as caller:
         result = await caller.result(await caller.start("circle"))
         assert result["isError"] is True
-        assert "without an end" in result["content"][0]["text"]
+        assert "did not end" in result["content"][0]["text"]
 
 
 async def test_a_function_can_take_the_sdks_context_and_the_task_together() -> None:
-    shop = Shop()
+    server = ExampleServer()
 
-    @shop.tasks.tool
+    @server.tasks.tool
     async def coroutine(ctx: AnyContext, task: TaskContext) -> bool:
         return ctx.request_id == task.id
 
-    @shop.tasks.tool
+    @server.tasks.tool
     def function(task: SyncTaskContext, ctx: AnyContext) -> bool:
         task.progress(1, 1, "in a thread")
         return ctx.request_id == task.id == task.step("same", lambda: task.id)
 
-    async with shop.open() as caller:
+    async with server.open() as caller:
         for tool in ("coroutine", "function"):
             assert (await caller.result(await caller.start(tool)))["structuredContent"] == {"result": True}, tool
 
 
 async def test_resolvers_get_the_arguments_and_the_context_of_the_task() -> None:
-    shop = Shop()
+    server = ExampleServer()
 
     def describe(words: str, ctx: AnyContext) -> str:
         return f"{words} on {ctx.mcp_server.name}"
 
-    @shop.tasks.tool
+    @server.tasks.tool
     def function(words: str, described: Annotated[str, Resolve(describe)]) -> str:
         return f"{words}: {described}"
 
-    @shop.tasks.tool
+    @server.tasks.tool
     async def coroutine(words: str, task: TaskContext, described: Annotated[str, Resolve(describe)]) -> str:
         return f"{words}: {described} {task.attempt}"
 
-    async with shop.open() as caller:
+    async with server.open() as caller:
         result = await caller.result(await caller.start("function", {"words": "pears"}))
         assert result["content"][0]["text"] == "pears: pears on shop"
         result = await caller.result(await caller.start("coroutine", {"words": "pears"}))
         assert result["content"][0]["text"] == "pears: pears on shop 1"
 
 
-async def test_what_a_task_can_not_ask_is_refused() -> None:
-    shop = Shop()
+async def test_a_request_that_tasks_can_not_send_is_refused() -> None:
+    server = ExampleServer()
 
-    @shop.tasks.tool
+    @server.tasks.tool
     async def ping(ctx: AnyContext) -> str:
         await ctx.session.send_ping()
         return "?"
 
-    async with shop.open() as caller:
+    async with server.open() as caller:
         task = await caller.until(await caller.start("ping"))
         assert task["status"] == "failed"
         assert "can't send ping" in task["error"]["message"]

@@ -1,4 +1,4 @@
-"""A Unix socket has one server at a time, is for its user alone, and takes nobody else's place."""
+"""A Unix socket has one server at a time, is accessible only to its user, and replaces no other file."""
 
 import asyncio
 import errno
@@ -43,7 +43,7 @@ def taken(path: Path) -> Generator[socket.socket]:
 
 
 def refused(path: Path | str) -> str:
-    """What a server that can't listen there is told."""
+    """Return the error of a server that can't listen there."""
     claim = SocketLock(path)
     with pytest.raises(ConfigurationError) as error:
         claim.acquire()
@@ -89,7 +89,7 @@ def umask(mask: int) -> Generator[None]:
 
 
 @BOTH_WAYS
-def test_a_socket_is_its_users_alone_from_the_first_moment(
+def test_only_its_user_can_open_the_socket_from_the_first_moment(
     path: Path, has_mode: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     modes: list[int] = []
@@ -111,9 +111,7 @@ def test_a_socket_is_its_users_alone_from_the_first_moment(
 
 @BOTH_WAYS
 @pytest.mark.usefixtures("has_mode")
-def test_what_other_threads_make_meanwhile_has_the_mode_that_they_want(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_of_other_threads_keep_their_mode_meanwhile(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The umask is the process's, so it is left alone."""
     monkeypatch.setattr("os.umask", None)
     with taken(path):
@@ -122,7 +120,7 @@ def test_what_other_threads_make_meanwhile_has_the_mode_that_they_want(
 
 @BOTH_WAYS
 @pytest.mark.usefixtures("has_mode")
-def test_at_the_end_nothing_is_left_of_it(path: Path) -> None:
+def test_release_removes_the_socket_and_its_lock(path: Path) -> None:
     with taken(path):
         assert connects(path)
     assert list(path.parent.iterdir()) == []
@@ -141,7 +139,7 @@ def test_the_socket_of_a_dead_server_is_replaced(path: Path) -> None:
 
 @BOTH_WAYS
 @pytest.mark.usefixtures("has_mode")
-def test_what_takes_the_place_at_the_last_moment_is_left_as_it_is(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_created_at_the_last_moment_is_left_unchanged(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = SocketLock._remove_stale  # pyright: ignore[reportPrivateUsage] - the moment in between
 
     def remove_stale(claim: SocketLock) -> None:
@@ -149,12 +147,12 @@ def test_what_takes_the_place_at_the_last_moment_is_left_as_it_is(path: Path, mo
         path.write_text("mine")
 
     monkeypatch.setattr(SocketLock, "_remove_stale", remove_stale)
-    assert "took its place" in refused(path)
+    assert "has just created it" in refused(path)
     assert path.read_text() == "mine"
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_the_socket_of_a_server_that_lives_is_left_to_it(path: Path) -> None:
+def test_the_socket_of_a_live_server_is_left_alone(path: Path) -> None:
     with taken(path):
         assert "another server listens at" in refused(path)
         assert connects(path)
@@ -162,27 +160,27 @@ def test_the_socket_of_a_server_that_lives_is_left_to_it(path: Path) -> None:
         assert connects(path)
 
 
-def test_a_server_that_knows_no_locks_is_left_alone_too(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as theirs:
-        theirs.bind(str(path))
-        theirs.listen()
+def test_the_socket_of_a_live_server_without_a_lock_is_left_alone(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
         assert "another server listens at" in refused(path)
         assert list(path.parent.iterdir()) == [path]
         assert connects(path)
 
 
-def test_a_server_that_has_no_time_for_more_callers_is_not_taken_for_dead(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as theirs, socket.socket(socket.AF_UNIX) as caller:
-        theirs.bind(str(path))
-        theirs.listen(0)
+def test_a_server_with_a_full_backlog_is_not_taken_for_dead(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as caller:
+        listener.bind(str(path))
+        listener.listen(0)
         caller.connect(str(path))
         assert "another server listens at" in refused(path)
         assert path.is_socket()
 
 
 def test_a_socket_of_another_kind_is_left_alone(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as theirs:
-        theirs.bind(str(path))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(path))
         assert "can't listen at" in refused(path)
         assert list(path.parent.iterdir()) == [path]
 
@@ -201,10 +199,10 @@ def make_link_to_nothing(path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [make_file, Path.mkdir, os.mkfifo, make_link_to_socket, make_link_to_nothing])
-def test_what_is_no_socket_is_never_touched(path: Path, make: Callable[[Path], object]) -> None:
+def test_a_file_that_is_no_socket_is_never_touched(path: Path, make: Callable[[Path], object]) -> None:
     make(path)
     before, files = path.lstat(), sorted(path.parent.iterdir())
-    assert "is no socket, and was left as it is" in refused(path)
+    assert "is not a socket, and was left unchanged" in refused(path)
     assert path.lstat() == before
     assert sorted(path.parent.iterdir()) == files
 
@@ -217,7 +215,7 @@ def make_somebody_elses(path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [make_file, Path.mkdir, os.mkfifo, make_link_to_nothing, make_somebody_elses])
-def test_what_is_in_the_place_of_the_lock_is_never_touched(path: Path, make: Callable[[Path], object]) -> None:
+def test_another_file_at_the_path_of_the_lock_is_never_touched(path: Path, make: Callable[[Path], object]) -> None:
     lock = path.with_name("a.sock.lock")
     make(lock)
     before = lock.lstat()
@@ -276,11 +274,11 @@ def test_of_two_threads_that_start_at_once_exactly_one_gets_it(path: Path) -> No
 @pytest.mark.anyio
 async def test_of_processes_that_start_at_once_exactly_one_gets_it(path: Path) -> None:
     async with program(racing_servers.__file__, path, 40, 6, stdout=asyncio.subprocess.PIPE) as racing:
-        said, _ = await racing.communicate()
-    assert said.decode().splitlines() == ["LLLLLW True"] * 40
+        output, _ = await racing.communicate()
+    assert output.decode().splitlines() == ["LLLLLW True"] * 40
 
 
-def test_only_what_was_made_is_removed(path: Path) -> None:
+def test_only_created_files_are_removed(path: Path) -> None:
     claim = SocketLock(path)
     claim.acquire()
     lock = path.with_name("a.sock.lock")
@@ -292,7 +290,7 @@ def test_only_what_was_made_is_removed(path: Path) -> None:
     assert (path.read_text(), lock.read_text()) == ("mine", "mine too")
 
 
-def test_the_socket_of_a_server_that_came_after_is_not_removed(path: Path) -> None:
+def test_the_socket_of_a_later_server_is_not_removed(path: Path) -> None:
     """Somebody removed both files by hand, and so another could start."""
     claim = SocketLock(path)
     claim.acquire()
@@ -313,7 +311,7 @@ def test_it_can_be_released_at_any_time_and_again(path: Path) -> None:
     assert list(path.parent.iterdir()) == []
 
 
-def test_a_folder_that_is_gone_by_the_end_is_no_trouble(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_release_tolerates_a_removed_folder(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     claim = SocketLock(path)
     claim.acquire()
     for file in path.parent.iterdir():
@@ -324,7 +322,7 @@ def test_a_folder_that_is_gone_by_the_end_is_no_trouble(path: Path, caplog: pyte
     assert caplog.records == []
 
 
-def test_a_socket_that_can_not_be_removed_is_told_of_and_let_go_of(
+def test_a_socket_that_can_not_be_removed_is_logged_and_released(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def unlink(_: Path) -> None:
@@ -335,12 +333,12 @@ def test_a_socket_that_can_not_be_removed_is_told_of_and_let_go_of(
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", unlink)
         claim.release()
-    assert "could not be removed: [Errno 13] not any more" in caplog.text
+    assert f"could not remove the socket {path}: [Errno 13] not any more" in caplog.text
     with taken(path):
         assert connects(path)
 
 
-def test_it_stays_where_it_was_though_the_process_goes_elsewhere(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_path_does_not_depend_on_a_later_working_directory(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(path.parent)
     claim = SocketLock("a.sock")
     claim.acquire()
@@ -356,35 +354,35 @@ def test_a_path_that_is_too_long_is_refused_with_its_bounds(folder: Path) -> Non
     assert len(os.fsencode(longest)) == most
     with taken(longest):
         assert connects(longest)
-    assert f"has {most + 1} bytes, and the path of a Unix socket {most} at most" in refused(f"{longest}x")
+    assert f"has {most + 1} bytes, and the path of a Unix socket at most {most}" in refused(f"{longest}x")
     assert list(folder.iterdir()) == []
 
 
 def test_a_folder_that_is_not_there_is_named(folder: Path) -> None:
-    assert refused(folder / "no" / "a.sock").endswith("no/a.sock': its folder does not exist: make it first")
+    assert refused(folder / "no" / "a.sock").endswith("no/a.sock': its folder does not exist: create it first")
     (folder / "file").touch()
-    assert refused(folder / "file" / "a.sock").endswith("what should be its folder is none")
+    assert refused(folder / "file" / "a.sock").endswith("its parent is not a folder: choose another path")
 
 
 @pytest.mark.parametrize("path", ["", "/", "a\0b", b"a.sock", None, 7])
-def test_what_is_no_path_of_a_file_is_refused_at_once(path: Any) -> None:
+def test_a_value_that_is_no_file_path_is_refused_at_once(path: Any) -> None:
     with pytest.raises(ConfigurationError, match="named by the path of a file"):
         SocketLock(path)
 
 
-def test_a_system_that_does_not_tell_who_is_there_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_platform_without_peer_credentials_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", "sunos5")
-    assert "sunos5 does not tell which user is at the other end" in refused(path)
+    assert "sunos5 does not report which user is at the other end" in refused(path)
     assert list(path.parent.iterdir()) == []
 
 
 def test_the_user_at_the_other_end_is_known() -> None:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        assert peer_user(ours) == os.geteuid()
+    own_end, listener = socket.socketpair()
+    with own_end, listener:
+        assert peer_user(own_end) == os.geteuid()
 
 
-def test_the_user_at_the_other_end_is_read_as_macos_tells_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_user_at_the_other_end_is_read_in_the_format_of_macos(monkeypatch: pytest.MonkeyPatch) -> None:
     class Mac:
         def getsockopt(self, level: int, option: int, size: int) -> bytes:
             assert (level, option, size) == (0, 1, 76)

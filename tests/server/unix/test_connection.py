@@ -1,4 +1,4 @@
-"""Whatever comes over a Unix socket, its server bounds what it keeps of it, and others never notice."""
+"""A Unix socket connection is served within limits, and does not affect other connections."""
 
 import asyncio
 import errno
@@ -14,7 +14,7 @@ from mcp_types import JSONRPCNotification
 
 from raincheck.server.unix import connection, server
 from raincheck.server.unix.connection import MAX_LINE_BYTES, MAX_UNREAD, LineBuffer, LineTooLong, encode_message
-from tests.support.server.example import Shop
+from tests.support.server.example import ExampleServer
 from tests.support.server.unix.transports import HELLO, Peer, listening, peer_at, short_folder
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
@@ -29,7 +29,7 @@ def path() -> Iterator[Path]:
 
 
 def troubles(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What an operator is told of."""
+    """Return the logged warnings and errors."""
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
@@ -42,17 +42,17 @@ def padded(size: int) -> bytes:
 async def test_a_line_as_long_as_is_allowed_is_served_and_a_longer_one_ends_its_connection(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with listening(Shop().tasks, path), peer_at(path) as peer, peer_at(path) as another:
+    async with listening(ExampleServer().tasks, path), peer_at(path) as peer, peer_at(path) as another:
         await peer.greet()
         await another.greet()
-        await peer.say(padded(MAX_LINE_BYTES))
-        assert await peer.hear() == {"jsonrpc": "2.0", "id": 7, "result": {}}
+        await peer.send_bytes(padded(MAX_LINE_BYTES))
+        assert await peer.receive_message() == {"jsonrpc": "2.0", "id": 7, "result": {}}
         peer.writer.write(padded(MAX_LINE_BYTES + 1))
-        refused = await peer.hear()
+        refused = await peer.receive_message()
         assert (refused["id"], refused["error"]["code"]) == (None, -32600)
         assert str(MAX_LINE_BYTES) in refused["error"]["message"]
         assert await peer.rest() == b""
-        assert f"it sent a line of more than {MAX_LINE_BYTES} bytes" in caplog.text
+        assert f"that sent a line of more than {MAX_LINE_BYTES} bytes" in caplog.text
         assert await another.is_served()
 
 
@@ -60,29 +60,29 @@ def test_the_bound_of_a_line_is_that_of_a_request_over_http() -> None:
     assert MAX_LINE_BYTES == 4 * 2**20
 
 
-async def test_of_a_line_that_never_ends_no_more_is_taken_than_is_allowed(path: Path) -> None:
-    """So that nobody's memory is filled. What was taken is told by what the system let us send."""
-    async with listening(Shop().tasks, path):
+async def test_a_line_that_never_ends_is_read_only_up_to_the_limit(path: Path) -> None:
+    """Memory use is bounded. The bytes that the system accepted show how much was read."""
+    async with listening(ExampleServer().tasks, path):
         sent = await asyncio.to_thread(send_for_ever, path)
     assert MAX_LINE_BYTES < sent < MAX_LINE_BYTES + 2**20
 
 
-async def test_one_who_sends_such_a_line_and_does_not_read_is_let_go_too(
+async def test_a_peer_that_sends_too_long_a_line_and_does_not_read_is_disconnected(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    shop = Shop()
+    example_server = ExampleServer()
 
-    @shop.mcp.tool()
+    @example_server.mcp.tool()
     async def talk() -> str:  # pyright: ignore[reportUnusedFunction] - the decorator keeps it
         return "x" * 2**22
 
     hello = json.dumps({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": HELLO}).encode()
     call = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"talk"}}'
-    async with listening(shop.tasks, path):
+    async with listening(example_server.tasks, path):
         sent = await asyncio.to_thread(send_for_ever, path, hello + b"\n" + call + b"\n")
     assert sent < 2**23
     (trouble,) = troubles(caplog)
-    assert trouble.startswith("a connection is closed: it sent a line of more than")
+    assert trouble.startswith("closed a connection that sent a line of more than")
 
 
 def send_for_ever(path: Path, first: bytes = b"") -> int:
@@ -100,7 +100,7 @@ def send_for_ever(path: Path, first: bytes = b"") -> int:
 
 
 @pytest.mark.parametrize("size", [1, 3, 7, 100])
-def test_lines_are_the_same_in_whatever_pieces_they_come(size: int) -> None:
+def test_lines_do_not_depend_on_how_they_are_chunked(size: int) -> None:
     text = b"one\n\ntwo\nthr\x00ee\xff\n" * 3 + b"half"
     lines = LineBuffer()
     got = [line for at in range(0, len(text), size) for line in lines.feed(text[at : at + size])]
@@ -150,15 +150,15 @@ NOT_JSON_RPC = -32600
     ],
     ids=lambda value: repr(value)[:30],
 )
-async def test_a_line_that_is_no_message_is_refused_and_the_connection_goes_on(
+async def test_a_line_that_is_no_message_gets_an_error_and_the_connection_continues(
     path: Path, line: bytes, code: int
 ) -> None:
-    async with listening(Shop().tasks, path), peer_at(path) as peer, peer_at(path) as another:
+    async with listening(ExampleServer().tasks, path), peer_at(path) as peer, peer_at(path) as another:
         await another.greet()
-        # Before a connection has begun, and after.
+        # Before the handshake, and after it.
         for _ in "12":
-            await peer.say(line + b"\n")
-            refused = await peer.hear()
+            await peer.send_bytes(line + b"\n")
+            refused = await peer.receive_message()
             assert (refused["id"], refused["error"]["code"]) == (None, code)
             await peer.greet()
         assert await peer.is_served()
@@ -166,39 +166,39 @@ async def test_a_line_that_is_no_message_is_refused_and_the_connection_goes_on(
 
 
 @pytest.mark.parametrize("line", [b"", b"   ", b"\r", b"\t\r"])
-async def test_empty_lines_mean_nothing(path: Path, line: bytes) -> None:
-    async with listening(Shop().tasks, path), peer_at(path) as peer:
-        await peer.say((line + b"\n") * 20)
+async def test_empty_lines_are_ignored(path: Path, line: bytes) -> None:
+    async with listening(ExampleServer().tasks, path), peer_at(path) as peer:
+        await peer.send_bytes((line + b"\n") * 20)
         await peer.greet()
-        await peer.say((line + b"\n") * 20)
+        await peer.send_bytes((line + b"\n") * 20)
         assert await peer.is_served()
 
 
 @pytest.mark.parametrize("half", [PING, PING[:20], b"\x00", b" "])
 async def test_half_a_line_at_the_end_is_no_message(path: Path, half: bytes) -> None:
-    async with listening(Shop().tasks, path), peer_at(path) as another:
+    async with listening(ExampleServer().tasks, path), peer_at(path) as another:
         async with peer_at(path) as peer:
             await peer.greet()
-            await peer.say(half)
+            await peer.send_bytes(half)
             peer.writer.write_eof()
             assert await peer.rest() == b""
         await another.greet()
         assert await another.is_served()
 
 
-async def test_connections_beyond_the_most_are_told_so_and_closed(
+async def test_connections_beyond_the_limit_get_an_error_and_are_closed(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert server.MAX_CONNECTIONS == 100
     monkeypatch.setattr(server, "MAX_CONNECTIONS", 2)
-    async with listening(Shop().tasks, path), peer_at(path) as one:
+    async with listening(ExampleServer().tasks, path), peer_at(path) as one:
         await one.greet()
         async with peer_at(path) as another:
             await another.greet()
             async with peer_at(path) as third:
-                assert (await third.hear())["error"]["message"] == "the server has too many connections"
+                assert (await third.receive_message())["error"]["message"] == "the server has too many connections"
                 assert await third.rest() == b""
-            assert "is refused: there are 2 already" in caplog.text
+            assert "there are already 2" in caplog.text
             assert await another.is_served()
             another.writer.write_eof()
             await another.rest()
@@ -216,24 +216,24 @@ async def test_a_hundred_callers_are_served_at_once(path: Path) -> None:
             await all_in.wait()
 
     all_in = asyncio.Barrier(server.MAX_CONNECTIONS)
-    async with listening(Shop().tasks, path), asyncio.TaskGroup() as group:
+    async with listening(ExampleServer().tasks, path), asyncio.TaskGroup() as group:
         for _ in range(server.MAX_CONNECTIONS):
             group.create_task(one())
 
 
-async def test_of_one_who_does_not_read_no_more_is_read(path: Path) -> None:
-    """So that what it is to be told does not pile up. Others are served meanwhile, and it is, as soon as it reads."""
-    shop = Shop()
+async def test_nothing_more_is_read_from_a_peer_that_does_not_read(path: Path) -> None:
+    """Messages to it do not pile up. Other peers are served meanwhile, and this one as soon as it reads."""
+    example_server = ExampleServer()
     calls = 0
 
-    @shop.mcp.tool()
+    @example_server.mcp.tool()
     async def talk() -> str:  # pyright: ignore[reportUnusedFunction] - the decorator keeps it
         nonlocal calls
         calls += 1
         return "x" * 2**16
 
     line = b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"talk"}}\n'
-    async with listening(shop.tasks, path), peer_at(path) as mute, peer_at(path) as another:
+    async with listening(example_server.tasks, path), peer_at(path) as mute, peer_at(path) as another:
         await mute.greet()
         await another.greet()
         pause(mute)
@@ -246,8 +246,8 @@ async def test_of_one_who_does_not_read_no_more_is_read(path: Path) -> None:
         # What is on its way beyond that is in the system's buffers, or was read in one piece with others.
         assert MAX_UNREAD < calls < MAX_UNREAD + 50
         mute.reader._transport.resume_reading()  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
-        heard = {(await mute.hear())["id"] for _ in range(wanted)}
-        assert heard == set(range(wanted))
+        received = {(await mute.receive_message())["id"] for _ in range(wanted)}
+        assert received == set(range(wanted))
         assert await mute.is_served()
 
 
@@ -257,7 +257,7 @@ def pause(peer: Peer) -> None:
     transport.pause_reading()
 
 
-async def test_one_who_sends_all_the_time_leaves_time_for_others(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_peer_that_sends_constantly_does_not_starve_others(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is always more to be had at once, and still everybody has a turn after each piece."""
     turns: list[int] = []
     pieces = iter([b"\n"] * 100)
@@ -266,7 +266,7 @@ async def test_one_who_sends_all_the_time_leaves_time_for_others(path: Path, mon
         turns.append(turn)
         return next(pieces, b"")
 
-    async with listening(Shop().tasks, path):
+    async with listening(ExampleServer().tasks, path):
         monkeypatch.setattr(asyncio.get_running_loop(), "sock_recv", receive)
         async with peer_at(path):
             turn = 0
@@ -280,13 +280,13 @@ async def test_an_answer_that_can_not_be_sent_is_an_error_of_its_call_alone(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As with the name of a file that is not UTF-8."""
-    shop = Shop()
+    example_server = ExampleServer()
 
-    @shop.mcp.tool()
+    @example_server.mcp.tool()
     async def name_file() -> str:  # pyright: ignore[reportUnusedFunction] - the decorator keeps it
         return b"caf\xe9".decode(errors="surrogateescape")
 
-    async with listening(shop.tasks, path), peer_at(path) as peer:
+    async with listening(example_server.tasks, path), peer_at(path) as peer:
         await peer.greet()
         answer = await peer.ask(1, "tools/call", name="name_file")
         assert answer["error"]["code"] == -32603
@@ -301,23 +301,23 @@ def test_a_notification_that_can_not_be_sent_is_left_out() -> None:
     )
 
 
-async def test_a_connection_that_breaks_down_takes_no_other_with_it(
+async def test_a_failing_connection_does_not_affect_others(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def break_down(*_: object) -> None:
         raise RuntimeError("nobody foresaw this")
 
-    async with listening(Shop().tasks, path), peer_at(path) as peer:
+    async with listening(ExampleServer().tasks, path), peer_at(path) as peer:
         await peer.greet()
         with monkeypatch.context() as patch:
             patch.setattr(server, "serve_connection", break_down)
             async with peer_at(path) as broken:
                 assert await broken.rest() == b""
-        assert "broke down" in caplog.text
+        assert f"a connection at {path} failed" in caplog.text
         assert await peer.is_served()
 
 
-async def test_a_server_without_room_for_another_connection_tries_again_later(
+async def test_a_server_without_resources_for_a_connection_retries_later(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     real, failures = socket.socket.accept, iter([errno.EMFILE, errno.ECONNABORTED, errno.EAGAIN])
@@ -329,18 +329,18 @@ async def test_a_server_without_room_for_another_connection_tries_again_later(
 
     monkeypatch.setattr(socket.socket, "accept", accept)
     monkeypatch.setattr(server, "RETRY_DELAY", 0.01)
-    async with listening(Shop().tasks, path), peer_at(path) as peer:
+    async with listening(ExampleServer().tasks, path), peer_at(path) as peer:
         await peer.greet()
-        assert caplog.text.count("can't be taken") == 1
+        assert caplog.text.count("could not accept a connection") == 1
 
 
-async def test_one_who_has_left_before_being_looked_at_is_no_trouble(
+async def test_a_peer_that_disconnects_before_it_is_accepted_is_ignored(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def gone(_: socket.socket) -> int:
         raise OSError(errno.ENOTCONN, "gone")
 
-    async with listening(Shop().tasks, path):
+    async with listening(ExampleServer().tasks, path):
         with monkeypatch.context() as patch:
             patch.setattr(server, "peer_user", gone)
             async with peer_at(path) as peer:
@@ -349,14 +349,16 @@ async def test_one_who_has_left_before_being_looked_at_is_no_trouble(
             await peer.greet()
 
 
-async def test_one_who_leaves_without_reading_is_no_news(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with listening(Shop().tasks, path), peer_at(path) as another:
+async def test_a_peer_that_disconnects_without_reading_is_not_logged(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with listening(ExampleServer().tasks, path), peer_at(path) as another:
         await another.greet()
         for _ in range(20):
             async with peer_at(path) as peer:
                 await peer.greet()
                 pause(peer)
-                await peer.say((PING + b"\n") * 500)
+                await peer.send_bytes((PING + b"\n") * 500)
             await asyncio.to_thread(hang_up, path)
         assert await another.is_served()
     assert troubles(caplog) == []
@@ -370,26 +372,28 @@ def hang_up(path: Path) -> None:
         assert caller.recv(1, socket.MSG_PEEK) == b"{"
 
 
-async def test_one_who_reads_no_more_but_talks_on_is_let_go(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with listening(Shop().tasks, path), peer_at(path) as peer:
+async def test_a_peer_that_stops_reading_but_sends_on_is_disconnected(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with listening(ExampleServer().tasks, path), peer_at(path) as peer:
         await peer.greet()
         raw: socket.socket = peer.writer.get_extra_info("socket")
         raw.shutdown(socket.SHUT_RD)
         with pytest.raises((BrokenPipeError, ConnectionResetError)):  # noqa: PT012 - at one of them
             while True:
-                await peer.say(PING + b"\n")
+                await peer.send_bytes(PING + b"\n")
                 await asyncio.sleep(0)
     assert troubles(caplog) == []
 
 
 async def test_a_result_larger_than_any_request_is_sent_whole(path: Path) -> None:
-    shop = Shop()
+    example_server = ExampleServer()
 
-    @shop.mcp.tool()
+    @example_server.mcp.tool()
     async def talk() -> str:  # pyright: ignore[reportUnusedFunction] - the decorator keeps it
         return "x" * (MAX_LINE_BYTES + 1)
 
-    async with listening(shop.tasks, path), peer_at(path) as peer:
+    async with listening(example_server.tasks, path), peer_at(path) as peer:
         await peer.greet()
         answer = await peer.ask(1, "tools/call", name="talk")
         (block,) = answer["result"]["content"]

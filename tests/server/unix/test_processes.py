@@ -1,4 +1,4 @@
-"""Servers on Unix sockets as processes: killed, told to stop, started twice, and called by other users."""
+"""Server processes on Unix sockets: killed, stopped by signals, started twice, and called by other users."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ from raincheck.core.lifecycle import Phase
 from tests.server.lifecycle.test_stop import kept_in
 from tests.support import ROOT
 from tests.support.server.caller_v2026 import Caller
-from tests.support.server.example import Shop
+from tests.support.server.example import ExampleServer
 from tests.support.server.unix import example_server
 from tests.support.server.unix.transports import (
     listening,
@@ -56,19 +56,19 @@ async def line_of(server: asyncio.subprocess.Process) -> str:
     return (await server.stdout.readline()).decode().strip()
 
 
-async def test_the_next_server_takes_the_place_of_one_that_was_killed_and_its_tasks(path: Path) -> None:
-    async with serving(path) as first, over_unix(path) as wire:
-        task_id = await Caller(wire).start("wait")
+async def test_the_next_server_takes_over_the_socket_and_tasks_of_a_killed_one(path: Path) -> None:
+    async with serving(path) as first, over_unix(path) as transport:
+        task_id = await Caller(transport).start("wait")
         assert await line_of(first) == f"{task_id} waits"
         first.kill()
         await first.wait()
     assert path.name in names_in(path.parent)
-    async with serving(path) as second, over_unix(path) as wire:
+    async with serving(path) as second, over_unix(path) as transport:
         assert await line_of(second) == f"{task_id} waits"
-        assert (await Caller(wire).get(task_id))["status"] == "working"
+        assert (await Caller(transport).get(task_id))["status"] == "working"
 
 
-async def test_of_two_servers_that_start_at_once_on_a_dead_ones_path_one_serves_and_one_says_why_not(
+async def test_of_two_servers_that_start_at_a_dead_servers_path_one_serves(
     path: Path,
 ) -> None:
     async with serving(path) as first:
@@ -82,8 +82,8 @@ async def test_of_two_servers_that_start_at_once_on_a_dead_ones_path_one_serves_
         assert ends[ended].returncode == 1
         assert f"ConfigurationError: another server listens at '{path}'" in ended.result()[1].decode()
         await until_up(path, ends[serves])
-        async with over_unix(path) as wire:
-            assert "tools" in await Caller(wire).request("tools/list")
+        async with over_unix(path) as transport:
+            assert "tools" in await Caller(transport).request("tools/list")
         ends[serves].terminate()
         await serves
         assert ends[serves].returncode == 0
@@ -91,11 +91,11 @@ async def test_of_two_servers_that_start_at_once_on_a_dead_ones_path_one_serves_
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_server_that_is_told_to_stop_hands_its_tasks_back_and_leaves_nothing(
+async def test_a_server_that_gets_a_stop_signal_hands_its_tasks_back_and_leaves_no_files(
     path: Path, number: signal.Signals
 ) -> None:
-    async with serving(path) as server, over_unix(path) as wire, peer_at(path) as idle:
-        task_id = await Caller(wire).start("wait")
+    async with serving(path) as server, over_unix(path) as transport, peer_at(path) as idle:
+        task_id = await Caller(transport).start("wait")
         assert await line_of(server) == f"{task_id} waits"
         server.send_signal(number)
         assert await asyncio.wait_for(server.wait(), 60) == 0
@@ -103,13 +103,13 @@ async def test_a_server_that_is_told_to_stop_hands_its_tasks_back_and_leaves_not
         assert await idle.rest() == b""
     assert names_in(path.parent) == {"tasks.db"}
     async with serving(path) as server:
-        # It was handed back, so nobody waits for a lease to run out.
+        # It was handed back, so it starts before its lease would expire.
         assert await line_of(server) == f"{task_id} waits"
 
 
-async def test_a_second_signal_cuts_the_waiting_short(path: Path) -> None:
-    async with serving(path, grace=600) as server, over_unix(path) as wire, peer_at(path) as idle:
-        await Caller(wire).start("wait")
+async def test_a_second_signal_skips_the_grace_period(path: Path) -> None:
+    async with serving(path, grace=600) as server, over_unix(path) as transport, peer_at(path) as idle:
+        await Caller(transport).start("wait")
         await line_of(server)
         server.terminate()
         # Connections are ended first, and then bodies are waited for.
@@ -124,7 +124,7 @@ async def test_a_second_signal_cuts_the_waiting_short(path: Path) -> None:
     assert (task.phase, task.attempt) == (Phase.QUEUED, None)
 
 
-async def test_a_server_that_is_told_to_stop_while_it_starts_leaves_nothing(path: Path) -> None:
+async def test_a_server_that_gets_a_stop_signal_while_it_starts_leaves_no_files(path: Path) -> None:
     async with program(example_server.__file__, path, path.parent / "tasks.db", 0.2) as server:
         async with asyncio.timeout(30):
             while path.name not in names_in(path.parent):  # noqa: ASYNC110 - another process
@@ -152,15 +152,15 @@ print(os.geteuid(), heard)
 async def test_other_users_are_refused_though_the_mode_of_the_file_lets_them_in(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    shop = Shop()
-    async with listening(shop.tasks, path), over_unix(path) as wire:
+    example_server = ExampleServer()
+    async with listening(example_server.tasks, path), over_unix(path) as transport:
         await asyncio.to_thread(path.parent.chmod, 0o755)
         await asyncio.to_thread(path.chmod, 0o666)
         async with program("-c", STRANGER, path, stdout=asyncio.subprocess.PIPE) as stranger:
-            said, _ = await stranger.communicate()
-        assert said.decode().strip() == f"{NOBODY} b''"
-        assert f"is refused: it is of user {NOBODY}" in caplog.text
-        assert "tools" in await Caller(wire).request("tools/list")
+            output, _ = await stranger.communicate()
+        assert output.decode().strip() == f"{NOBODY} b''"
+        assert f"it belongs to user {NOBODY}" in caplog.text
+        assert "tools" in await Caller(transport).request("tools/list")
 
 
 NOT_WRITABLE = """
@@ -179,14 +179,17 @@ except ConfigurationError as error:
 async def test_a_folder_that_can_not_be_written_is_named(path: Path) -> None:
     path.parent.chmod(0o755)
     async with program("-c", NOT_WRITABLE, path, stdout=asyncio.subprocess.PIPE) as stranger:
-        said, _ = await stranger.communicate()
-    assert said.decode().strip() == f"can't listen at '{path}': this user has no right to"
+        output, _ = await stranger.communicate()
+    assert (
+        output.decode().strip()
+        == f"can't listen at '{path}': this user has no permission: choose a folder that this user can write to"
+    )
 
 
 @pytest.mark.parametrize("others", [("--transport", "stdio"), ("--transport", "http")])
 async def test_the_example_serves_in_one_way_at_a_time(path: Path, others: tuple[str, str]) -> None:
     arguments = (CONFORMANCE, "--unix", path, *others)
     async with program(*arguments, stderr=asyncio.subprocess.PIPE) as example:
-        _, said = await example.communicate()
+        _, output = await example.communicate()
     assert example.returncode == 2
-    assert "not allowed with argument --unix" in said.decode()
+    assert "not allowed with argument --unix" in output.decode()

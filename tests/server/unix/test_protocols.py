@@ -19,11 +19,11 @@ from raincheck.errors import ConfigurationError, RaincheckError
 from tests.server.test_transports import build, go_through_it_all
 from tests.support import ROOT
 from tests.support.server.caller_v2026 import Caller, Refused
-from tests.support.server.example import QUICK, Shop
+from tests.support.server.example import QUICK, ExampleServer
 from tests.support.server.tools import NO_TASKS, YES, add_gated, add_greeting, text_of
 from tests.support.server.transports import over_http, over_stdio
 from tests.support.server.unix.transports import (
-    UnixWire,
+    UnixTransport,
     listening,
     over_unix,
     peer_at,
@@ -43,88 +43,88 @@ def path() -> Iterator[Path]:
         yield folder / "shop.sock"
 
 
-async def test_all_of_it_over_a_unix_socket(path: Path) -> None:
-    shop = build()
-    async with listening(shop.tasks, path), over_unix(path) as wire:
-        await go_through_it_all(Caller(wire))
+async def test_tasks_work_over_a_unix_socket(path: Path) -> None:
+    example_server = build()
+    async with listening(example_server.tasks, path), over_unix(path) as transport:
+        await go_through_it_all(Caller(transport))
 
 
-async def test_all_of_it_on_many_connections_at_once(path: Path) -> None:
-    shop = build()
+async def test_tasks_work_on_many_connections_at_once(path: Path) -> None:
+    example_server = build()
 
     async def one() -> None:
-        async with over_unix(path) as wire:
-            await go_through_it_all(Caller(wire))
+        async with over_unix(path) as transport:
+            await go_through_it_all(Caller(transport))
 
-    async with listening(shop.tasks, path), asyncio.TaskGroup() as group:
+    async with listening(example_server.tasks, path), asyncio.TaskGroup() as group:
         for _ in range(10):
             group.create_task(one())
 
 
-async def test_a_legacy_caller_shakes_hands_and_waits_for_its_result(path: Path) -> None:
-    shop = Shop()
-    gate = add_gated(shop)
-    async with listening(shop.tasks, path), peer_at(path) as peer:
+async def test_a_2025_caller_initializes_and_waits_for_its_result(path: Path) -> None:
+    example_server = ExampleServer()
+    gate = add_gated(example_server)
+    async with listening(example_server.tasks, path), peer_at(path) as peer:
         assert (await peer.greet())["protocolVersion"] == "2025-11-25"
         await peer.send({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "gated"}})
-        await gate.begun.wait()
+        await gate.started.wait()
         # Meanwhile it is served.
         assert await peer.is_served()
         gate.open.set()
-        answer = await peer.hear()
+        answer = await peer.receive_message()
         assert (answer["id"], text_of(answer["result"])) == (1, "through")
 
 
-async def test_a_legacy_caller_is_asked_on_its_connection(path: Path) -> None:
-    shop = Shop()
-    add_greeting(shop)
-    async with listening(shop.tasks, path), peer_at(path) as peer:
+async def test_a_2025_caller_is_asked_on_its_connection(path: Path) -> None:
+    example_server = ExampleServer()
+    add_greeting(example_server)
+    async with listening(example_server.tasks, path), peer_at(path) as peer:
         await peer.greet()
         await peer.send({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "greet"}})
-        question = await peer.hear()
+        question = await peer.receive_message()
         assert question["method"] == "elicitation/create"
         await peer.send({"jsonrpc": "2.0", "id": question["id"], "result": YES})
-        assert text_of((await peer.hear())["result"]) == "Hello, Ada!"
+        assert text_of((await peer.receive_message())["result"]) == "Hello, Ada!"
 
 
-async def test_a_legacy_caller_begins_a_task_and_reads_it_on_another_connection(path: Path) -> None:
-    shop = Shop()
-    gate = add_gated(shop)
-    async with listening(shop.tasks, path):
+async def test_a_2025_caller_starts_a_task_and_reads_it_on_another_connection(path: Path) -> None:
+    example_server = ExampleServer()
+    gate = add_gated(example_server)
+    async with listening(example_server.tasks, path):
         async with peer_at(path) as peer:
             await peer.greet()
             task_id = (await peer.ask(1, "tools/call", name="gated", task={}))["result"]["task"]["taskId"]
-            await gate.begun.wait()
+            await gate.started.wait()
         gate.open.set()
         async with peer_at(path) as peer:
             await peer.greet()
             assert text_of((await peer.ask(1, "tasks/result", taskId=task_id))["result"]) == "through"
-        async with over_unix(path) as wire:
-            assert text_of(await Caller(wire).result(task_id)) == "through"
+        async with over_unix(path) as transport:
+            assert text_of(await Caller(transport).result(task_id)) == "through"
 
 
-async def test_each_connection_has_the_generation_that_it_begins_with(path: Path) -> None:
-    shop = build()
-    async with listening(shop.tasks, path), peer_at(path) as old, over_unix(path) as wire:
+async def test_each_connection_has_the_generation_of_its_first_message(path: Path) -> None:
+    example_server = build()
+    async with listening(example_server.tasks, path), peer_at(path) as old, over_unix(path) as transport:
         await old.greet()
-        new = Caller(wire)
+        new = Caller(transport)
         assert "tools" in await new.request("tools/list")
         assert await old.is_served()
         await old.send(new.message("tools/list"))
-        assert "handshake" in (await old.hear())["error"]["message"]
+        assert "handshake" in (await old.receive_message())["error"]["message"]
         with pytest.raises(Refused, match="not accepted"):
             await new.request("initialize")
         assert await old.is_served()
         await go_through_it_all(new)
 
 
-async def test_whoever_connects_is_the_local_owner(path: Path) -> None:
-    shop = Shop()
-    gate = add_gated(shop)
-    async with listening(shop.tasks, path), over_unix(path) as wire:
-        task_id = await Caller(wire).start("gated")
-        await gate.begun.wait()
-        (task,) = (await shop.tasks.engine.list_tasks(owner=Owner.local())).tasks
+async def test_every_peer_is_the_local_owner(path: Path) -> None:
+    example_server = ExampleServer()
+    gate = add_gated(example_server)
+    async with listening(example_server.tasks, path), over_unix(path) as transport:
+        task_id = await Caller(transport).start("gated")
+        await gate.started.wait()
+        (task,) = (await example_server.tasks.engine.list_tasks(owner=Owner.local())).tasks
         assert task.id == task_id
 
 
@@ -135,8 +135,8 @@ async def test_a_low_level_server_is_served_too(path: Path) -> None:
     server = Server[Any]("shop", on_call_tool=call_tool)
     tasks = Tasks(server, "memory:", settings=QUICK)
     tasks.enable("pass")
-    async with listening(tasks, path), over_unix(path) as wire:
-        caller = Caller(wire)
+    async with listening(tasks, path), over_unix(path) as transport:
+        caller = Caller(transport)
         assert text_of(await caller.result(await caller.start("pass"))) == "through"
 
 
@@ -149,28 +149,28 @@ async def test_the_lifespan_is_entered_once_for_all_connections(path: Path) -> N
         yield "state"
         entered.append("out")
 
-    shop = Shop(server={"lifespan": lifespan})
+    example_server = ExampleServer(server={"lifespan": lifespan})
 
-    @shop.tasks.tool
+    @example_server.tasks.tool
     async def look(ctx: Context[str, Any]) -> str:
         return ctx.request_context.lifespan_context
 
-    @shop.mcp.tool()
+    @example_server.mcp.tool()
     async def look_plainly(ctx: Context[str, Any]) -> str:
         return ctx.request_context.lifespan_context
 
-    async with listening(shop.tasks, path):
+    async with listening(example_server.tasks, path):
         assert entered == ["in"]
         async with over_unix(path) as one, over_unix(path) as another:
-            for wire in (one, another):
-                caller = Caller(wire)
+            for transport in (one, another):
+                caller = Caller(transport)
                 assert text_of(await caller.result(await caller.start("look"))) == "state"
                 assert text_of(await caller.call("look_plainly")) == "state"
         assert entered == ["in"]
     assert entered == ["in", "out"]
 
 
-async def test_who_connects_while_the_server_starts_waits_for_it(path: Path) -> None:
+async def test_a_peer_that_connects_while_the_server_starts_waits(path: Path) -> None:
     begins, goes_on = asyncio.Event(), asyncio.Event()
 
     @asynccontextmanager
@@ -179,8 +179,8 @@ async def test_who_connects_while_the_server_starts_waits_for_it(path: Path) -> 
         await goes_on.wait()
         yield
 
-    shop = Shop(server={"lifespan": lifespan})
-    serving = asyncio.create_task(shop.tasks.serve_unix(path))
+    example_server = ExampleServer(server={"lifespan": lifespan})
+    serving = asyncio.create_task(example_server.tasks.serve_unix(path))
     await begins.wait()
     async with peer_at(path) as peer:
         greeting = asyncio.create_task(peer.greet())
@@ -199,42 +199,42 @@ async def test_a_lifespan_that_fails_leaves_no_socket_behind(path: Path) -> None
         yield
 
     with pytest.raises(OSError, match="no database"):
-        await Shop(server={"lifespan": lifespan}).tasks.serve_unix(path)
+        await ExampleServer(server={"lifespan": lifespan}).tasks.serve_unix(path)
     assert list(path.parent.iterdir()) == []
 
 
 async def test_a_store_that_can_not_be_opened_leaves_no_socket_behind(path: Path) -> None:
     with pytest.raises(RaincheckError, match="later"):
-        await Shop(path.parent / "later" / "tasks.db").tasks.serve_unix(path)
+        await ExampleServer(path.parent / "later" / "tasks.db").tasks.serve_unix(path)
     assert list(path.parent.iterdir()) == []
 
 
 async def test_a_server_that_finds_another_at_its_path_does_not_start_at_all(path: Path) -> None:
     """Nor does it run anybody's tasks for a moment."""
     other = build()
-    shop = Shop(path.parent / "tasks.db")
+    example_server = ExampleServer(path.parent / "tasks.db")
     async with listening(other.tasks, path):
         with pytest.raises(ConfigurationError, match="another server listens"):
-            await shop.tasks.serve_unix(path)
+            await example_server.tasks.serve_unix(path)
         assert not (path.parent / "tasks.db").exists()
-        async with over_unix(path) as wire:
-            await go_through_it_all(Caller(wire))
+        async with over_unix(path) as transport:
+            await go_through_it_all(Caller(transport))
 
 
 def local_owner(_: object) -> Owner:
     return Owner.local()
 
 
-async def test_a_task_begun_over_http_is_read_over_the_socket_of_the_same_process(path: Path) -> None:
-    shop = Shop(owner=local_owner)
-    gate = add_gated(shop)
+async def test_a_task_started_over_http_is_read_over_the_socket_of_the_same_process(path: Path) -> None:
+    example_server = ExampleServer(owner=local_owner)
+    gate = add_gated(example_server)
     async with (
-        over_http(shop.mcp.streamable_http_app()) as http,
-        listening(shop.tasks, path),
+        over_http(example_server.mcp.streamable_http_app()) as http,
+        listening(example_server.tasks, path),
         over_unix(path) as unix,
     ):
         task_id = await Caller(http).start("gated")
-        await gate.begun.wait()
+        await gate.started.wait()
         there = Caller(unix)
         assert (await there.get(task_id))["status"] == "working"
         gate.open.set()
@@ -242,24 +242,24 @@ async def test_a_task_begun_over_http_is_read_over_the_socket_of_the_same_proces
         assert text_of(await Caller(http).result(task_id)) == "through"
 
 
-async def test_one_transport_may_stop_while_the_other_goes_on(path: Path) -> None:
-    shop = Shop(owner=local_owner)
-    gate = add_gated(shop)
-    async with over_http(shop.mcp.streamable_http_app()) as http:
-        async with listening(shop.tasks, path), over_unix(path) as unix:
+async def test_one_transport_may_stop_while_the_other_continues(path: Path) -> None:
+    example_server = ExampleServer(owner=local_owner)
+    gate = add_gated(example_server)
+    async with over_http(example_server.mcp.streamable_http_app()) as http:
+        async with listening(example_server.tasks, path), over_unix(path) as unix:
             task_id = await Caller(unix).start("gated")
-            await gate.begun.wait()
+            await gate.started.wait()
         gate.open.set()
         assert text_of(await Caller(http).result(task_id)) == "through"
         assert gate.task_ids == [task_id]
 
 
-async def test_what_an_anonymous_caller_began_over_http_is_nobodys_on_the_socket(path: Path) -> None:
-    shop = Shop()
-    add_gated(shop)
+async def test_a_task_of_an_anonymous_http_caller_is_unknown_on_the_socket(path: Path) -> None:
+    example_server = ExampleServer()
+    add_gated(example_server)
     async with (
-        over_http(shop.mcp.streamable_http_app()) as http,
-        listening(shop.tasks, path),
+        over_http(example_server.mcp.streamable_http_app()) as http,
+        listening(example_server.tasks, path),
         over_unix(path) as unix,
     ):
         task_id = await Caller(http).start("gated")
@@ -267,7 +267,7 @@ async def test_what_an_anonymous_caller_began_over_http_is_nobodys_on_the_socket
             await Caller(unix).get(task_id)
 
 
-async def test_a_task_begun_over_stdio_is_read_over_the_socket_of_another_process(path: Path) -> None:
+async def test_a_task_started_over_stdio_is_read_over_the_socket_of_another_process(path: Path) -> None:
     store = ("--store", str(path.parent / "tasks.db"))
     async with program(CONFORMANCE, "--unix", path, *store) as server:
         await until_up(path, server)
@@ -278,76 +278,76 @@ async def test_a_task_begun_over_stdio_is_read_over_the_socket_of_another_proces
             answer = {"action": "accept", "content": {"confirm": True}}
             await there.update(task_id, {"elicit-0": answer})
             assert text_of(await Caller(stdio).result(task_id)) == "a.txt is deleted"
-        # And one that outlives the process that began it.
+        # And a task that outlives the process that started it.
         async with over_stdio(CONFORMANCE, "--transport", "stdio", *store) as stdio:
             task_id = await Caller(stdio).start("slow_compute", {"seconds": 1, "label": "goes on"})
         async with over_unix(path) as unix:
             assert text_of(await Caller(unix).result(task_id)) == "goes on: done after 1 s"
 
 
-async def the_end_of_the_only_task(shop: Shop) -> tuple[Phase, str | None]:
-    (task,) = (await shop.tasks.engine.list_tasks()).tasks
-    ended = (await shop.tasks.engine.wait(task.id)).task
+async def the_end_of_the_only_task(example_server: ExampleServer) -> tuple[Phase, str | None]:
+    (task,) = (await example_server.tasks.engine.list_tasks()).tasks
+    ended = (await example_server.tasks.engine.wait(task.id)).task
     return ended.phase, ended.status_message
 
 
 async def test_a_connection_that_ends_cancels_the_call_that_waited_on_it(path: Path) -> None:
-    shop = Shop()
-    gate = add_gated(shop)
-    async with listening(shop.tasks, path):
+    example_server = ExampleServer()
+    gate = add_gated(example_server)
+    async with listening(example_server.tasks, path):
         async with peer_at(path) as peer:
-            await peer.send(Caller(UnixWire(peer), capabilities=NO_TASKS).message("tools/call", {"name": "gated"}))
-            await gate.begun.wait()
+            await peer.send(Caller(UnixTransport(peer), capabilities=NO_TASKS).message("tools/call", {"name": "gated"}))
+            await gate.started.wait()
         await gate.stopped.wait()
-        assert await the_end_of_the_only_task(shop) == (Phase.CANCELLED, "its caller left")
+        assert await the_end_of_the_only_task(example_server) == (Phase.CANCELLED, "its caller disconnected")
 
 
-async def test_a_legacy_connection_that_ends_cancels_the_call_that_waited_on_it(path: Path) -> None:
-    shop = Shop()
-    gate = add_gated(shop)
-    async with listening(shop.tasks, path):
+async def test_a_2025_connection_that_ends_cancels_the_call_that_waited_on_it(path: Path) -> None:
+    example_server = ExampleServer()
+    gate = add_gated(example_server)
+    async with listening(example_server.tasks, path):
         async with peer_at(path) as peer:
             await peer.greet()
             await peer.send({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "gated"}})
-            await gate.begun.wait()
+            await gate.started.wait()
         await gate.stopped.wait()
-        assert await the_end_of_the_only_task(shop) == (Phase.CANCELLED, "its caller left")
+        assert await the_end_of_the_only_task(example_server) == (Phase.CANCELLED, "its caller disconnected")
 
 
-async def test_a_task_goes_on_when_the_connection_that_began_it_ends(path: Path) -> None:
-    shop = Shop()
-    gate = add_gated(shop)
-    async with listening(shop.tasks, path):
-        async with over_unix(path) as wire:
-            task_id = await Caller(wire).start("gated")
-            await gate.begun.wait()
-        async with over_unix(path) as wire:
-            assert (await Caller(wire).get(task_id))["status"] == "working"
+async def test_a_task_continues_when_the_connection_that_started_it_ends(path: Path) -> None:
+    example_server = ExampleServer()
+    gate = add_gated(example_server)
+    async with listening(example_server.tasks, path):
+        async with over_unix(path) as transport:
+            task_id = await Caller(transport).start("gated")
+            await gate.started.wait()
+        async with over_unix(path) as transport:
+            assert (await Caller(transport).get(task_id))["status"] == "working"
             gate.open.set()
-            assert text_of(await Caller(wire).result(task_id)) == "through"
+            assert text_of(await Caller(transport).result(task_id)) == "through"
         assert not gate.stopped.is_set()
 
 
-async def test_a_caller_that_has_said_all_it_will_is_told_what_becomes_of_its_call(path: Path) -> None:
-    """As on stdio: the end of what is said ends the connection."""
-    shop = Shop()
-    gate = add_gated(shop)
-    async with listening(shop.tasks, path), peer_at(path) as peer:
-        await peer.send(Caller(UnixWire(peer), capabilities=NO_TASKS).message("tools/call", {"name": "gated"}))
-        await gate.begun.wait()
+async def test_a_caller_that_stops_sending_gets_connection_closed(path: Path) -> None:
+    """As on stdio: the end of the input ends the connection."""
+    example_server = ExampleServer()
+    gate = add_gated(example_server)
+    async with listening(example_server.tasks, path), peer_at(path) as peer:
+        await peer.send(Caller(UnixTransport(peer), capabilities=NO_TASKS).message("tools/call", {"name": "gated"}))
+        await gate.started.wait()
         peer.writer.write_eof()
-        assert (await peer.hear())["error"]["message"] == "Connection closed"
+        assert (await peer.receive_message())["error"]["message"] == "Connection closed"
         assert await peer.rest() == b""
 
 
-async def test_lines_may_come_in_any_pieces(path: Path) -> None:
-    shop = Shop()
-    async with listening(shop.tasks, path), peer_at(path) as peer:
+async def test_lines_may_arrive_in_any_chunks(path: Path) -> None:
+    example_server = ExampleServer()
+    async with listening(example_server.tasks, path), peer_at(path) as peer:
         await peer.greet()
         two = b'{"jsonrpc":"2.0","id":1,"method":"ping"}\r\n\n{"jsonrpc":"2.0","id":2,"method":"ping"}\n'
         for byte in two:
-            await peer.say(bytes([byte]))
+            await peer.send_bytes(bytes([byte]))
             await asyncio.sleep(0)
-        assert [(await peer.hear())["id"] for _ in "12"] == [1, 2]
-        await peer.say(two * 50)
-        assert [(await peer.hear())["id"] for _ in range(100)] == [1, 2] * 50
+        assert [(await peer.receive_message())["id"] for _ in "12"] == [1, 2]
+        await peer.send_bytes(two * 50)
+        assert [(await peer.receive_message())["id"] for _ in range(100)] == [1, 2] * 50

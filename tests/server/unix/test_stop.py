@@ -1,4 +1,4 @@
-"""A server on a Unix socket that is stopped, in whatever way and whenever, stops in good order and leaves nothing."""
+"""A server on a Unix socket stops cleanly at any time, and leaves no files."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
@@ -24,9 +24,17 @@ from tests.server.lifecycle.test_stop import (
 )
 from tests.server.test_transports import build, go_through_it_all
 from tests.support.server.caller_v2026 import Caller
-from tests.support.server.example import Shop
+from tests.support.server.example import ExampleServer
 from tests.support.server.tools import NO_TASKS, add_gated
-from tests.support.server.unix.transports import UnixWire, Up, listening, names_in, over_unix, peer_at, short_folder
+from tests.support.server.unix.transports import (
+    ListenStatus,
+    UnixTransport,
+    listening,
+    names_in,
+    over_unix,
+    peer_at,
+    short_folder,
+)
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -57,9 +65,9 @@ class Site:
 
     def __init__(self, store: Path) -> None:
         self.lines: list[str] = []
-        self.begun = asyncio.Event()
-        self.shop = Shop(store, server={"lifespan": self._lifespan})
-        self.shop.tasks.tool(name="work")(self._work)
+        self.started = asyncio.Event()
+        self.server = ExampleServer(store, server={"lifespan": self._lifespan})
+        self.server.tasks.tool(name="work")(self._work)
 
     @asynccontextmanager
     async def _lifespan(self, _: MCPServer[Any]) -> AsyncGenerator[str]:
@@ -69,7 +77,7 @@ class Site:
         self.lines.append("lifespan left")
 
     async def _work(self, ctx: Context[str, Any]) -> None:
-        self.begun.set()
+        self.started.set()
         try:
             await asyncio.Event().wait()
         finally:
@@ -82,16 +90,16 @@ async def test_a_server_that_is_stopped_hands_its_tasks_back_and_leaves_nothing_
     site = Site(path.parent / "tasks.db")
     sockets = open_sockets()
     called: list[str] = []
-    up = Up()
+    up = ListenStatus()
 
     async def call() -> None:
         await up.is_up.wait()
-        async with over_unix(path) as wire:
-            called.append(await Caller(wire).start("work"))
+        async with over_unix(path) as transport:
+            called.append(await Caller(transport).start("work"))
             await asyncio.Event().wait()
 
     calling = asyncio.create_task(call())
-    await leave(partial(site.shop.tasks.serve_unix, path, task_status=up), site.begun)
+    await leave(partial(site.server.tasks.serve_unix, path, task_status=up), site.started)
     assert site.lines == ["body left, with its state", "lifespan left"]
     calling.cancel()
     await asyncio.wait([calling])
@@ -99,8 +107,8 @@ async def test_a_server_that_is_stopped_hands_its_tasks_back_and_leaves_nothing_
     assert open_sockets() == sockets
     (task,) = await kept_in(path.parent / "tasks.db")
     assert (task.phase, task.attempt, [task.id]) == (Phase.QUEUED, None, called)
-    with pytest.raises(ConfigurationError, match="do not run"):
-        _ = site.shop.tasks.engine
+    with pytest.raises(ConfigurationError, match="are not running"):
+        _ = site.server.tasks.engine
 
 
 @IN_EVERY_WAY
@@ -111,7 +119,7 @@ async def test_a_server_that_is_stopped_while_it_starts_leaves_nothing_open(
     HeldStore.reached = asyncio.Event()
     site = Site(path.parent / "tasks.db")
     sockets = open_sockets()
-    await leave(partial(site.shop.tasks.serve_unix, path), HeldStore.reached)
+    await leave(partial(site.server.tasks.serve_unix, path), HeldStore.reached)
     assert names_in(path.parent) == {"tasks.db"}
     assert open_sockets() == sockets
 
@@ -125,8 +133,8 @@ async def test_a_server_that_is_stopped_while_its_lifespan_begins_does_not_wait_
         await asyncio.Event().wait()
         yield
 
-    shop = Shop(server={"lifespan": lifespan})
-    await by_cancelling(partial(shop.tasks.serve_unix, path), begins)
+    server = ExampleServer(server={"lifespan": lifespan})
+    await by_cancelling(partial(server.tasks.serve_unix, path), begins)
     assert names_in(path.parent) == set()
 
 
@@ -143,18 +151,18 @@ async def test_a_server_that_is_stopped_at_once_leaves_nothing(path: Path) -> No
 
 
 async def test_a_server_that_was_stopped_can_serve_again(path: Path) -> None:
-    shop = build()
+    server = build()
     for _ in range(2):
-        async with listening(shop.tasks, path), over_unix(path) as wire:
-            await go_through_it_all(Caller(wire))
+        async with listening(server.tasks, path), over_unix(path) as transport:
+            await go_through_it_all(Caller(transport))
 
 
 async def test_one_server_may_serve_on_several_sockets(path: Path) -> None:
-    shop = build()
+    server = build()
     another = path.with_name("another.sock")
     async with (
-        listening(shop.tasks, path),
-        listening(shop.tasks, another),
+        listening(server.tasks, path),
+        listening(server.tasks, another),
         over_unix(path) as here,
         over_unix(another) as there,
     ):
@@ -162,30 +170,30 @@ async def test_one_server_may_serve_on_several_sockets(path: Path) -> None:
         assert (await Caller(there).until(task_id, "input_required"))["taskId"] == task_id
 
 
-async def test_those_who_wait_are_told_that_the_server_stops(path: Path) -> None:
-    shop = Shop()
-    gate = add_gated(shop)
-    async with peer_of(shop.tasks, path) as (peer, stop):
-        await peer.send(Caller(UnixWire(peer), capabilities=NO_TASKS).message("tools/call", {"name": "gated"}))
-        await gate.begun.wait()
+async def test_waiting_callers_get_an_error_when_the_server_stops(path: Path) -> None:
+    server = ExampleServer()
+    gate = add_gated(server)
+    async with peer_of(server.tasks, path) as (peer, stop):
+        await peer.send(Caller(UnixTransport(peer), capabilities=NO_TASKS).message("tools/call", {"name": "gated"}))
+        await gate.started.wait()
         stop()
-        assert (await peer.hear())["error"]["message"] == "Connection closed"
+        assert (await peer.receive_message())["error"]["message"] == "Connection closed"
         assert await peer.rest() == b""
 
 
-async def test_a_server_stops_though_somebody_does_not_read(path: Path) -> None:
-    """Neither those who are to be told of the end, nor those that have been told too much already."""
-    shop = Shop()
-    gate = add_gated(shop)
+async def test_a_server_stops_though_a_peer_does_not_read(path: Path) -> None:
+    """Neither a peer that should get the final messages, nor one with a full buffer."""
+    server = ExampleServer()
+    gate = add_gated(server)
 
-    @shop.mcp.tool()
+    @server.mcp.tool()
     async def talk() -> str:
         return "x" * 2**20
 
-    async with peer_of(shop.tasks, path) as (peer, stop):
+    async with peer_of(server.tasks, path) as (peer, stop):
         await peer.greet()
         await peer.send({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "gated"}})
-        await gate.begun.wait()
+        await gate.started.wait()
         for request_id in range(2, 9):
             await peer.send({"jsonrpc": "2.0", "id": request_id, "method": "tools/call", "params": {"name": "talk"}})
         # Until the server is stuck in the middle of an answer: there is nothing to wait on but what has come.
@@ -195,7 +203,7 @@ async def test_a_server_stops_though_somebody_does_not_read(path: Path) -> None:
             await stop()
 
 
-async def test_a_connection_that_was_never_looked_after_is_closed_with_the_others(
+async def test_a_connection_that_was_never_served_is_closed_on_stop(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def not_even_begin(*_: object) -> None: ...
@@ -217,20 +225,20 @@ async def test_the_next_server_can_start_while_the_last_one_stops(path: Path) ->
         leaving.set()
         await may_leave.wait()
 
-    old = Shop(server={"lifespan": lifespan})
+    old = ExampleServer(server={"lifespan": lifespan})
     async with peer_of(old.tasks, path) as (_, stop):
         stopped = stop()
         await leaving.wait()
-        async with listening(build().tasks, path), over_unix(path) as wire:
+        async with listening(build().tasks, path), over_unix(path) as transport:
             may_leave.set()
             await stopped
-            await go_through_it_all(Caller(wire))
+            await go_through_it_all(Caller(transport))
 
 
 @asynccontextmanager
 async def peer_of(tasks: Tasks, path: Path) -> AsyncGenerator[tuple[Any, Callable[[], Awaitable[object]]]]:
     """Somebody who is connected, and a way to stop the server, which may be waited for."""
-    up = Up()
+    up = ListenStatus()
     serving = asyncio.ensure_future(tasks.serve_unix(path, task_status=up))
 
     def stop() -> Awaitable[object]:

@@ -1,4 +1,4 @@
-"""The audit log has a line for whatever callers of 2025-11-25 do with tasks: who, which, and how it ended."""
+"""The audit log has a line for every action of a 2025-11-25 caller, with owner, task and outcome."""
 
 import logging
 from typing import Any
@@ -7,10 +7,10 @@ import pytest
 
 from tests.server.test_owners import make_with_tokens
 from tests.server.test_quotas import allowing
-from tests.support.server.caller_v2025 import calling
-from tests.support.server.example import Shop
+from tests.support.server.caller_v2025 import v2025_caller
+from tests.support.server.example import ExampleServer
 from tests.support.server.tools import add_gated
-from tests.support.server.v2025.tools import ALICE, add_saying, ended, refusal, refused_call
+from tests.support.server.v2025.tools import ALICE, add_echo, ended, refusal, refused_call
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -22,14 +22,14 @@ def lines_of(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
     return [record.audit for record in records]
 
 
-@pytest.mark.requirement("g1-audit-events", "g1-audit-owner")
+@pytest.mark.requirement("v2025-audit-events", "v2025-audit-owner")
 async def test_a_task_is_noted_when_it_is_made_ends_and_is_retrieved(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "raincheck.audit")
-    shop = Shop()
-    add_saying(shop)
-    async with calling(shop) as caller:
+    server = ExampleServer()
+    add_echo(server)
+    async with v2025_caller(server) as caller:
         task_id = await caller.start("say", {"words": "a secret"})
-        await ended(shop, task_id)
+        await ended(server, task_id)
         assert [line["event"] for line in lines_of(caplog)] == ["created", "ended"]
         await caller.result(task_id)
         await caller.get(task_id)
@@ -39,12 +39,12 @@ async def test_a_task_is_noted_when_it_is_made_ends_and_is_retrieved(caplog: pyt
         assert "a secret" not in caplog.text
 
 
-@pytest.mark.requirement("g1-audit-events")
-async def test_nothing_is_noted_of_what_is_only_looked_at_while_it_works(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.requirement("v2025-audit-events")
+async def test_polls_of_a_working_task_are_not_audited(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "raincheck.audit")
-    shop = Shop(works=False)
-    add_gated(shop)
-    async with calling(shop) as caller:
+    server = ExampleServer(works=False)
+    add_gated(server)
+    async with v2025_caller(server) as caller:
         task_id = await caller.start("gated")
         await caller.get(task_id)
         await caller.page()
@@ -55,21 +55,21 @@ async def test_nothing_is_noted_of_what_is_only_looked_at_while_it_works(caplog:
         assert events.index("ended") < events.index("cancelled")
 
 
-@pytest.mark.requirement("g1-audit-owner")
-async def test_a_line_says_who_it_was_by_the_token_that_was_verified(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.requirement("v2025-audit-owner")
+async def test_an_audit_line_names_the_verified_token_of_the_caller(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "raincheck.audit")
-    async with calling(make_with_tokens(), "http", headers=ALICE) as caller:
+    async with v2025_caller(make_with_tokens(), "http", headers=ALICE) as caller:
         await caller.result(await caller.start("quick"))
         owners = {line["owner"] for line in lines_of(caplog)}
         assert owners == {'["token", "https://a.example", "alice"]'}
 
 
-@pytest.mark.requirement("g1-audit-suspicious")
+@pytest.mark.requirement("v2025-audit-suspicious")
 async def test_whatever_is_refused_is_noted_with_its_code(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "raincheck.audit")
-    shop = Shop(works=False, settings=allowing(live=1))
-    add_gated(shop)
-    async with calling(shop) as caller:
+    server = ExampleServer(works=False, settings=allowing(live=1))
+    add_gated(server)
+    async with v2025_caller(server) as caller:
         await caller.start("gated")
         await refused_call(caller, "gated")
         for method in ("tasks/get", "tasks/result", "tasks/cancel"):
@@ -85,12 +85,12 @@ async def test_whatever_is_refused_is_noted_with_its_code(caplog: pytest.LogCapt
         ]
 
 
-@pytest.mark.requirement("g1-audit-suspicious")
-async def test_the_whole_id_of_a_strangers_task_is_in_no_line(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.requirement("v2025-audit-suspicious")
+async def test_the_full_id_of_an_anonymous_callers_task_is_in_no_line(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    shop = Shop()
-    add_saying(shop)
-    async with calling(shop, "http") as caller:
+    server = ExampleServer()
+    add_echo(server)
+    async with v2025_caller(server, "http") as caller:
         task_id = await caller.start("say")
         await caller.result(task_id)
         await refusal(caller, "tasks/cancel", {"taskId": task_id})

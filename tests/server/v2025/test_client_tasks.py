@@ -1,4 +1,4 @@
-"""Callers that answer what they are asked with a task of their own: it is polled at their pace, its result taken."""
+"""Callers that answer a question with their own task: it is polled at their interval, and its result is the answer."""
 
 import math
 from collections.abc import Awaitable, Callable
@@ -9,9 +9,15 @@ import pytest
 from raincheck.testing import FakeClock
 from tests.server.v2025.elicitation.test_questions import SAID, add_all_kinds, calling
 from tests.support.server.caller_v2026 import Refused
-from tests.support.server.example import Shop
+from tests.support.server.example import ExampleServer
 from tests.support.server.tools import YES, add_greeting, text_of
-from tests.support.server.v2025.elicitation_caller import ASKABLE, Asked, Begun, G1Caller, connected
+from tests.support.server.v2025.elicitation_caller import (
+    ASKABLE,
+    ElicitationCaller,
+    PendingRequest,
+    ServerRequest,
+    connected,
+)
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -27,20 +33,20 @@ def theirs(status: str = "working", **more: Any) -> dict[str, Any]:
     return {"taskId": "theirs", "status": status, "createdAt": MOMENT, "lastUpdatedAt": MOMENT, "ttl": None, **more}
 
 
-def make(clock: FakeClock | None = None) -> Shop:
-    shop = Shop() if clock is None else Shop(clock=clock)
-    add_greeting(shop)
-    add_all_kinds(shop)
-    return shop
+def make(clock: FakeClock | None = None) -> ExampleServer:
+    server = ExampleServer() if clock is None else ExampleServer(clock=clock)
+    add_greeting(server)
+    add_all_kinds(server)
+    return server
 
 
-async def begin(caller: G1Caller, tool: str = "greet") -> tuple[str, Begun, Asked]:
+async def begin(caller: ElicitationCaller, tool: str = "greet") -> tuple[str, PendingRequest, ServerRequest]:
     task_id = await caller.start(tool)
     waiting = await caller.wait(task_id)
     return task_id, waiting, await caller.question()
 
 
-async def expect(caller: G1Caller, method: str) -> Asked:
+async def expect(caller: ElicitationCaller, method: str) -> ServerRequest:
     """The next request of the server, which is about the caller's task."""
     asked = await caller.question()
     assert (asked.method, asked.params) == (method, {"taskId": "theirs"})
@@ -59,11 +65,11 @@ async def test_a_caller_that_takes_its_time_is_polled_at_its_pace_and_its_result
         task_id, waiting, question = await begin(caller, tool)
         assert (question.method, question.task_id, question.params["task"]) == (method, task_id, {})
         await caller.reply(question, result={"task": theirs(pollInterval=5_000)})
-        # Its pace may change, and so may how it is called what it does.
+        # Its poll interval may change, and so may its status message.
         for pace, status in ((5, "working"), (2, "input_required"), (2, "working"), (2, "completed")):
-            assert await caller.asks_nothing()
+            assert await caller.has_no_question()
             clock.advance(pace - 0.01)
-            assert await caller.asks_nothing()
+            assert await caller.has_no_question()
             clock.advance(0.01)
             await caller.reply(await expect(caller, "tasks/get"), result=theirs(status, pollInterval=2_000))
             assert (await caller.get(task_id))["status"] == "input_required"
@@ -97,7 +103,7 @@ async def test_a_caller_that_could_answer_with_a_task_may_answer_at_once() -> No
         assert question.params["task"] == {}
         await caller.reply(question, result=YES)
         assert text_of(await waiting.result()) == "Hello, Ada!"
-        assert len(caller.all_asked) == 1
+        assert len(caller.all_requests) == 1
 
 
 @pytest.mark.parametrize(
@@ -139,7 +145,7 @@ async def test_a_task_without_an_id_is_an_error_to_the_body(task: dict[str, Any]
     async with connected(make(), capabilities=WITH_TASKS) as caller:
         _, waiting, question = await begin(caller)
         await caller.reply(question, result={"task": task})
-        with pytest.raises(Refused, match="has no id") as refused:
+        with pytest.raises(Refused, match="a task without a taskId") as refused:
             await waiting.result()
         assert refused.value.code == -32602
 
@@ -156,7 +162,7 @@ async def test_a_caller_that_does_not_know_its_own_task_any_more_has_refused(met
         with pytest.raises(Refused, match="no such task"):
             await waiting.result()
         assert (await caller.get(task_id))["status"] == "failed"
-        assert len([one for one in caller.all_asked if one.method == "elicitation/create"]) == 1
+        assert len([one for one in caller.all_requests if one.method == "elicitation/create"]) == 1
 
 
 @pytest.mark.parametrize(
@@ -185,27 +191,27 @@ async def test_whatever_pace_the_caller_suggests_it_is_polled_within_bounds(inte
         _, waiting, question = await begin(caller)
         task = theirs() if interval is None else theirs(pollInterval=interval)
         await caller.reply(question, result={"task": task})
-        assert await caller.asks_nothing()
+        assert await caller.has_no_question()
         clock.advance(seconds - 0.001)
-        assert await caller.asks_nothing()
+        assert await caller.has_no_question()
         clock.advance(0.002)
         await caller.reply(await expect(caller, "tasks/get"), result=theirs("completed"))
         await caller.reply(await expect(caller, "tasks/result"), result=YES)
         assert text_of(await waiting.result()) == "Hello, Ada!"
 
 
-async def cancel_it(caller: G1Caller, task_id: str, _: Begun) -> None:
+async def cancel_it(caller: ElicitationCaller, task_id: str, _: PendingRequest) -> None:
     await caller.cancel(task_id)
 
 
-async def take_it_back(caller: G1Caller, _: str, waiting: Begun) -> None:
-    await caller.take_back(waiting)
+async def cancel_wait(caller: ElicitationCaller, _: str, waiting: PendingRequest) -> None:
+    await caller.cancel_request(waiting)
 
 
-@pytest.mark.parametrize("end", [cancel_it, take_it_back])
+@pytest.mark.parametrize("end", [cancel_it, cancel_wait])
 @pytest.mark.parametrize("declared", [WITH_TASKS, WITHOUT_CANCEL], ids=["may cancel", "may not"])
-async def test_when_the_answer_is_not_needed_any_more_a_caller_that_can_is_told_to_cancel_its_task(
-    end: Callable[[G1Caller, str, Begun], Awaitable[None]], declared: dict[str, Any]
+async def test_when_the_answer_is_no_longer_needed_a_caller_that_supports_it_gets_a_cancel_of_its_task(
+    end: Callable[[ElicitationCaller, str, PendingRequest], Awaitable[None]], declared: dict[str, Any]
 ) -> None:
     async with connected(make(FakeClock()), capabilities=declared) as caller:
         task_id, waiting, question = await begin(caller)
@@ -214,7 +220,7 @@ async def test_when_the_answer_is_not_needed_any_more_a_caller_that_can_is_told_
         await end(caller, task_id, waiting)
         if declared is WITH_TASKS:
             await caller.reply(await expect(caller, "tasks/cancel"), result=theirs("cancelled"))
-        assert await caller.asks_nothing()
+        assert await caller.has_no_question()
         if end is cancel_it:
             with pytest.raises(Refused, match="-32000"):
                 await waiting.result()
@@ -225,7 +231,7 @@ async def test_when_the_answer_is_not_needed_any_more_a_caller_that_can_is_told_
 @pytest.mark.parametrize(
     "answer", [None, {"error": {"code": -32602, "message": "it has ended"}}], ids=["none", "error"]
 )
-async def test_whatever_comes_of_cancelling_the_callers_task_nobody_waits_for_it(answer: dict[str, Any] | None) -> None:
+async def test_the_outcome_of_cancelling_the_callers_task_is_not_awaited(answer: dict[str, Any] | None) -> None:
     async with connected(make(FakeClock()), capabilities=WITH_TASKS) as caller:
         task_id, waiting, question = await begin(caller)
         await caller.reply(question, result={"task": theirs()})
@@ -236,28 +242,28 @@ async def test_whatever_comes_of_cancelling_the_callers_task_nobody_waits_for_it
             await waiting.result()
         if answer is not None:
             await caller.reply(asked, **answer)
-            assert await caller.asks_nothing()
+            assert await caller.has_no_question()
 
 
-async def test_while_one_takes_its_time_another_is_not_asked_and_is_when_it_leaves() -> None:
+async def test_a_second_caller_is_asked_only_when_the_first_disconnects() -> None:
     clock = FakeClock()
-    shop = make(clock)
-    async with connected(shop, capabilities=WITH_TASKS) as slow, connected(shop) as other:
+    server = make(clock)
+    async with connected(server, capabilities=WITH_TASKS) as slow, connected(server) as other:
         task_id, waiting, question = await begin(slow)
         await slow.reply(question, result={"task": theirs(pollInterval=1_000)})
         waiting_too = await other.wait(task_id)
         for _ in range(3):
-            assert await other.asks_nothing()
+            assert await other.has_no_question()
             clock.advance(1)
             await slow.reply(await expect(slow, "tasks/get"), result=theirs(pollInterval=1_000))
-        await slow.take_back(waiting)
+        await slow.cancel_request(waiting)
         await slow.reply(await expect(slow, "tasks/cancel"), result=theirs("cancelled"))
         await other.reply(await other.question(), result=YES)
         assert text_of(await waiting_too.result()) == "Hello, Ada!"
-        assert len(other.all_asked) == 1
+        assert len(other.all_requests) == 1
 
 
-async def test_a_call_without_a_task_may_be_answered_with_one_too() -> None:
+async def test_a_question_of_a_call_without_a_task_can_be_answered_with_a_task() -> None:
     clock = FakeClock()
     async with connected(make(clock), capabilities=WITH_TASKS) as caller:
         waiting = await caller.begin("tools/call", {"name": "greet", "arguments": {}})
@@ -272,7 +278,7 @@ async def test_a_call_without_a_task_may_be_answered_with_one_too() -> None:
         assert text_of(await waiting.result()) == "Hello, Ada!"
 
 
-async def test_over_http_all_of_it_comes_where_the_caller_waits() -> None:
+async def test_over_http_all_messages_arrive_on_the_stream_of_the_waiting_request() -> None:
     clock = FakeClock()
     async with calling(make(clock), "http", capabilities=WITH_TASKS) as caller:
         _, waiting, question = await begin(caller)
@@ -282,4 +288,4 @@ async def test_over_http_all_of_it_comes_where_the_caller_waits() -> None:
         await caller.reply(await expect(caller, "tasks/get"), result=theirs("completed"))
         await caller.reply(await expect(caller, "tasks/result"), result=YES)
         assert text_of(await waiting.result()) == "Hello, Ada!"
-        assert {one.stream for one in caller.all_asked} == {waiting.id}
+        assert {one.stream for one in caller.all_requests} == {waiting.id}

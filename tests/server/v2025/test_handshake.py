@@ -1,4 +1,4 @@
-"""The handshake of 2025-11-25: what a server says of its tasks, to whom, and what it says of its tools."""
+"""The handshake of 2025-11-25: the declared task capabilities per caller, and the task support of tools."""
 
 # pyright: reportUnusedFunction=false
 
@@ -11,13 +11,13 @@ from mcp_types import CallToolRequestParams, CallToolResult, ListToolsResult, Pa
 from raincheck import Owner, Tasks
 from raincheck.server.sdk_compat import AnyContext
 from tests.server.test_owners import make_with_tokens
-from tests.support.server.caller_v2025 import VERSION, G1Caller, calling, connected
+from tests.support.server.caller_v2025 import VERSION, V2025Caller, connected, v2025_caller
 from tests.support.server.caller_v2026 import Caller
-from tests.support.server.example import QUICK, Shop
+from tests.support.server.example import QUICK, ExampleServer
 from tests.support.server.tools import add_gated, text_of
 from tests.support.server.transports import in_memory
-from tests.support.server.transports_v2025 import g1_http, g1_memory, g1_serving
-from tests.support.server.v2025.tools import ALICE, ON_ALL_G1_WIRES, add_saying, count_tasks, refusal
+from tests.support.server.transports_v2025 import v2025_http, v2025_memory, v2025_serving
+from tests.support.server.v2025.tools import ALICE, ON_ALL_V2025_TRANSPORTS, add_echo, count_tasks, refusal
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -28,23 +28,23 @@ OLDER = ["2024-11-05", "2025-03-26", "2025-06-18"]
 METHODS = ["tasks/get", "tasks/result", "tasks/list", "tasks/cancel"]
 
 
-@pytest.mark.requirement("g1-capability-declared", "g1-list-not-for-strangers")
-@ON_ALL_G1_WIRES
-async def test_tasks_are_declared_and_lists_of_them_only_to_callers_that_can_be_told_apart(way: str) -> None:
-    async with calling(Shop(), way) as caller:
+@pytest.mark.requirement("v2025-capability-declared", "v2025-list-not-for-strangers")
+@ON_ALL_V2025_TRANSPORTS
+async def test_tasks_list_is_declared_only_to_callers_that_can_be_told_apart(way: str) -> None:
+    async with v2025_caller(ExampleServer(), way) as caller:
         assert caller.welcome["protocolVersion"] == VERSION
         assert caller.welcome["capabilities"]["tasks"] == (WITH_LIST if way == "memory" else WITHOUT_LIST)
 
 
-@pytest.mark.requirement("g1-capability-declared", "g1-list-not-for-strangers")
+@pytest.mark.requirement("v2025-capability-declared", "v2025-list-not-for-strangers")
 async def test_a_caller_with_a_header_or_a_token_is_offered_lists() -> None:
-    async with calling(Shop(), "http", headers=ALICE) as caller:
+    async with v2025_caller(ExampleServer(), "http", headers=ALICE) as caller:
         assert caller.welcome["capabilities"]["tasks"] == WITH_LIST
-    async with calling(make_with_tokens(), "http", headers=ALICE) as caller:
+    async with v2025_caller(make_with_tokens(), "http", headers=ALICE) as caller:
         assert caller.welcome["capabilities"]["tasks"] == WITH_LIST
 
 
-def nobody(_: AnyContext) -> Owner:
+def no_owner(_: AnyContext) -> Owner:
     return Owner.anonymous()
 
 
@@ -52,22 +52,22 @@ def ada(_: AnyContext) -> Owner:
     return Owner.token("", "ada")
 
 
-@pytest.mark.requirement("g1-list-not-for-strangers")
-async def test_a_servers_own_word_on_who_somebody_is_decides_what_is_offered() -> None:
-    async with calling(Shop(owner=nobody)) as caller:
+@pytest.mark.requirement("v2025-list-not-for-strangers")
+async def test_the_owner_that_a_server_determines_decides_which_capabilities_are_declared() -> None:
+    async with v2025_caller(ExampleServer(owner=no_owner)) as caller:
         assert caller.welcome["capabilities"]["tasks"] == WITHOUT_LIST
-    async with calling(Shop(owner=ada), "http") as caller:
+    async with v2025_caller(ExampleServer(owner=ada), "http") as caller:
         assert caller.welcome["capabilities"]["tasks"] == WITH_LIST
 
 
-def nobody_knows(_: AnyContext) -> Owner:
+def unknown_owner(_: AnyContext) -> Owner:
     raise RuntimeError("postgres://admin:hunter2@db")
 
 
-async def test_a_caller_whom_the_server_can_not_place_gets_its_handshake_and_no_tasks() -> None:
-    shop = Shop(owner=nobody_knows)
-    add_saying(shop)
-    async with calling(shop) as caller:
+async def test_a_caller_without_an_owner_gets_its_handshake_and_no_tasks() -> None:
+    example_server = ExampleServer(owner=unknown_owner)
+    add_echo(example_server)
+    async with v2025_caller(example_server) as caller:
         assert caller.welcome["capabilities"]["tasks"] == WITHOUT_LIST
         for method in (*METHODS, "tools/call"):
             refused = await refusal(caller, method, {"taskId": "unknown", "name": "say", "task": {}})
@@ -75,21 +75,21 @@ async def test_a_caller_whom_the_server_can_not_place_gets_its_handshake_and_no_
         await caller.ping()
 
 
-async def test_what_else_a_server_can_do_is_declared_as_ever() -> None:
-    async with calling(Shop()) as caller:
-        told = {**caller.welcome, "capabilities": {**caller.welcome["capabilities"]}}
-    del told["capabilities"]["tasks"]
-    async with g1_memory(Shop().mcp) as wire, connected(wire, version="2025-06-18") as older:
-        assert told["capabilities"] == older.welcome["capabilities"]
-        assert told["serverInfo"] == older.welcome["serverInfo"]
+async def test_the_servers_other_capabilities_are_declared_as_usual() -> None:
+    async with v2025_caller(ExampleServer()) as caller:
+        welcome = {**caller.welcome, "capabilities": {**caller.welcome["capabilities"]}}
+    del welcome["capabilities"]["tasks"]
+    async with v2025_memory(ExampleServer().mcp) as transport, connected(transport, version="2025-06-18") as older:
+        assert welcome["capabilities"] == older.welcome["capabilities"]
+        assert welcome["serverInfo"] == older.welcome["serverInfo"]
 
 
 @pytest.mark.parametrize("version", OLDER)
-@pytest.mark.requirement("g1-task-ignored-if-not-declared")
-async def test_a_version_without_tasks_is_told_of_none_and_has_none(version: str) -> None:
-    shop = Shop()
-    add_gated(shop).open.set()
-    async with calling(shop, version=version) as caller:
+@pytest.mark.requirement("v2025-task-ignored-if-not-declared")
+async def test_a_version_without_tasks_gets_no_task_capability_and_no_task_methods(version: str) -> None:
+    example_server = ExampleServer()
+    add_gated(example_server).open.set()
+    async with v2025_caller(example_server, version=version) as caller:
         assert caller.welcome["protocolVersion"] == version
         assert "tasks" not in caller.welcome["capabilities"]
         assert all("execution" not in tool for tool in (await caller.request("tools/list"))["tools"])
@@ -101,37 +101,37 @@ async def test_a_version_without_tasks_is_told_of_none_and_has_none(version: str
             assert text_of(await caller.call("gated", task=task)) == "through"
 
 
-async def test_the_version_of_2026_is_told_of_the_extension_alone_whoever_else_is_connected() -> None:
-    shop = Shop()
-    add_gated(shop)
-    async with calling(shop), in_memory(shop.mcp) as wire:
-        capabilities = (await Caller(wire).request("server/discover"))["capabilities"]
+async def test_the_version_of_2026_gets_only_the_extension_whatever_else_is_connected() -> None:
+    example_server = ExampleServer()
+    add_gated(example_server)
+    async with v2025_caller(example_server), in_memory(example_server.mcp) as transport:
+        capabilities = (await Caller(transport).request("server/discover"))["capabilities"]
         assert "tasks" not in capabilities
-        (tool,) = (await Caller(wire).request("tools/list"))["tools"]
+        (tool,) = (await Caller(transport).request("tools/list"))["tools"]
         assert "execution" not in tool
 
 
-async def test_a_version_that_nobody_knows_is_answered_with_this_one_and_its_tasks() -> None:
-    async with g1_memory(Shop().mcp) as wire:
-        welcome = await G1Caller(wire, version="2099-01-01").greet()
+async def test_an_unknown_version_is_answered_with_2025_11_25_and_its_tasks() -> None:
+    async with v2025_memory(ExampleServer().mcp) as transport:
+        welcome = await V2025Caller(transport, version="2099-01-01").greet()
         assert welcome["protocolVersion"] == VERSION
         assert welcome["capabilities"]["tasks"] == WITH_LIST
 
 
 @pytest.mark.parametrize("version", OLDER)
 async def test_a_session_does_not_change_its_version_with_a_header(version: str) -> None:
-    """Over HTTP each request repeats what was agreed on. Who says something else is held to the agreement."""
-    shop = Shop()
-    add_gated(shop)
-    async with calling(shop, "http", version=version) as caller:
+    """Over HTTP each request repeats the negotiated version. A different version in a request has no effect."""
+    example_server = ExampleServer()
+    add_gated(example_server)
+    async with v2025_caller(example_server, "http", version=version) as caller:
         caller.http.headers["mcp-protocol-version"] = VERSION
         assert (await refusal(caller, "tasks/get", {"taskId": "unknown"})).code == -32601
 
 
-async def test_without_sessions_each_request_is_of_the_version_that_its_header_says() -> None:
-    shop = Shop()
-    add_gated(shop)
-    async with calling(shop, "http-stateless") as caller:
+async def test_without_sessions_each_request_has_the_version_of_its_header() -> None:
+    example_server = ExampleServer()
+    add_gated(example_server)
+    async with v2025_caller(example_server, "http-stateless") as caller:
         task_id = await caller.start("gated")
         for version in OLDER:
             caller.http.headers["mcp-protocol-version"] = version
@@ -140,23 +140,23 @@ async def test_without_sessions_each_request_is_of_the_version_that_its_header_s
         assert (await caller.get(task_id))["status"] == "working"
 
 
-@pytest.mark.requirement("g1-tool-declares-support")
-async def test_each_tool_says_whether_it_may_be_called_as_a_task() -> None:
-    shop = Shop()
-    said = {"required": "required", "auto": "optional", "forbidden": "forbidden"}
-    for name in said:
-        add_gated(shop, name, mode=name)
-        shop.mcp.add_tool(plain, name=f"enabled_{name}")
-        shop.tasks.enable(f"enabled_{name}", mode=name)  # type: ignore[arg-type] # one of the three
-    add_gated(shop, "usual")
-    shop.mcp.add_tool(plain, name="enabled_as_usual")
-    shop.tasks.enable("enabled_as_*")
-    shop.mcp.add_tool(plain)
-    async with calling(shop, capabilities={"tasks": {}}) as caller:
+@pytest.mark.requirement("v2025-tool-declares-support")
+async def test_each_tool_declares_whether_it_may_be_called_as_a_task() -> None:
+    example_server = ExampleServer()
+    task_support = {"required": "required", "auto": "optional", "forbidden": "forbidden"}
+    for name in task_support:
+        add_gated(example_server, name, mode=name)
+        example_server.mcp.add_tool(plain, name=f"enabled_{name}")
+        example_server.tasks.enable(f"enabled_{name}", mode=name)  # type: ignore[arg-type] # one of the three
+    add_gated(example_server, "usual")
+    example_server.mcp.add_tool(plain, name="enabled_as_usual")
+    example_server.tasks.enable("enabled_as_*")
+    example_server.mcp.add_tool(plain)
+    async with v2025_caller(example_server, capabilities={"tasks": {}}) as caller:
         listed = (await caller.request("tools/list"))["tools"]
         assert {tool["name"]: tool.get("execution") for tool in listed} == {
-            **{name: {"taskSupport": support} for name, support in said.items()},
-            **{f"enabled_{name}": {"taskSupport": support} for name, support in said.items()},
+            **{name: {"taskSupport": support} for name, support in task_support.items()},
+            **{f"enabled_{name}": {"taskSupport": support} for name, support in task_support.items()},
             "usual": {"taskSupport": "optional"},
             "enabled_as_usual": {"taskSupport": "optional"},
             "plain": None,
@@ -185,11 +185,11 @@ async def call_nothing(_: AnyContext, __: CallToolRequestParams) -> CallToolResu
     return CallToolResult(content=[])
 
 
-@pytest.mark.requirement("g1-tool-declares-support")
+@pytest.mark.requirement("v2025-tool-declares-support")
 async def test_the_pages_of_a_low_level_servers_list_are_marked_and_otherwise_left_alone() -> None:
     server = Server[Any]("shop", on_call_tool=call_nothing, on_list_tools=list_pages)
     Tasks(server, "memory:", settings=QUICK).enable("served", mode="required")
-    async with g1_memory(server) as wire, connected(wire) as caller:
+    async with v2025_memory(server) as transport, connected(transport) as caller:
         first = await caller.request("tools/list")
         assert {tool["name"]: tool.get("execution") for tool in first["tools"]} == {
             "served": {"taskSupport": "required"},
@@ -202,33 +202,33 @@ async def test_the_pages_of_a_low_level_servers_list_are_marked_and_otherwise_le
 
 @pytest.mark.parametrize("method", [*METHODS, "tools/call"])
 async def test_before_the_handshake_nothing_is_done(method: str) -> None:
-    shop = Shop()
-    add_saying(shop)
-    async with calling(shop) as caller:
+    example_server = ExampleServer()
+    add_echo(example_server)
+    async with v2025_caller(example_server) as caller:
         task_id = await caller.start("say")
         await caller.result(task_id)
-        async with g1_memory(shop.mcp) as wire:
-            stranger = G1Caller(wire)
+        async with v2025_memory(example_server.mcp) as transport:
+            stranger = V2025Caller(transport)
             refused = await refusal(stranger, method, {"taskId": task_id, "name": "say", "task": {}})
             assert refused.code == -32602
-        assert await count_tasks(shop) == 1
+        assert await count_tasks(example_server) == 1
 
 
 async def test_a_method_of_the_other_generation_does_not_exist() -> None:
-    shop = Shop()
-    add_gated(shop)
-    async with calling(shop) as caller:
+    example_server = ExampleServer()
+    add_gated(example_server)
+    async with v2025_caller(example_server) as caller:
         params: dict[str, Any] = {"taskId": await caller.start("gated"), "inputResponses": {}}
         assert (await refusal(caller, "tasks/update", params)).code == -32601
 
 
 async def test_two_sessions_of_one_server_may_speak_different_versions() -> None:
-    shop = Shop()
-    add_gated(shop).open.set()
+    example_server = ExampleServer()
+    add_gated(example_server).open.set()
     async with (
-        g1_serving(shop.mcp) as serving,
-        g1_http(serving) as first,
-        g1_http(serving) as second,
+        v2025_serving(example_server.mcp) as serving,
+        v2025_http(serving) as first,
+        v2025_http(serving) as second,
         connected(first) as caller,
         connected(second, version="2025-06-18") as older,
     ):

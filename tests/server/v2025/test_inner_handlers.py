@@ -1,4 +1,4 @@
-"""What stands inside, between tasks and the handler of a call, and what it does with the answer on its way out."""
+"""Middleware between the tasks middleware and the handler of a call may replace or delay the answer."""
 
 # pyright: reportUnusedFunction=false
 
@@ -15,10 +15,10 @@ from mcp_types import CallToolRequestParams, CallToolResult, InitializeResult, L
 from pydantic import BaseModel
 
 from raincheck.core.records import Task
-from tests.support.server.caller_v2025 import G1Caller, calling
-from tests.support.server.example import Shop
+from tests.support.server.caller_v2025 import V2025Caller, v2025_caller
+from tests.support.server.example import ExampleServer
 from tests.support.server.tools import add_gated, text_of
-from tests.support.server.v2025.tools import ALICE, add_saying, count_tasks, refused_call
+from tests.support.server.v2025.tools import ALICE, add_echo, count_tasks, refused_call
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -34,12 +34,12 @@ MODELS: dict[str, type[BaseModel]] = {
 WITH_A_KEY = {"raincheck/idempotency-key": "mine"}
 
 
-def shop_with(middleware: Middleware) -> Shop:
+def server_with(middleware: Middleware) -> ExampleServer:
     """Middleware that is added when tasks are attached already stands inside of them."""
-    shop = Shop()
-    shop.mcp.middleware.append(middleware)
-    add_saying(shop)
-    return shop
+    server = ExampleServer()
+    server.mcp.middleware.append(middleware)
+    add_echo(server)
+    return server
 
 
 def around_calls(change: Callable[[Mapping[str, Any]], HandlerResult]) -> Middleware:
@@ -53,7 +53,7 @@ def around_calls(change: Callable[[Mapping[str, Any]], HandlerResult]) -> Middle
 
 
 async def in_models(ctx: AnyContext, call_next: CallNext) -> HandlerResult:
-    """Middleware may return models as well as plain fields. Whether those fit the version is its own business."""
+    """Middleware may return models as well as plain fields. It is responsible for their form."""
     result = await call_next(ctx)
     if ctx.method not in MODELS:
         return result
@@ -61,44 +61,44 @@ async def in_models(ctx: AnyContext, call_next: CallNext) -> HandlerResult:
     return MODELS[ctx.method].model_validate(result).model_copy(update=later)
 
 
-async def all_tasks(shop: Shop) -> tuple[Task, ...]:
+async def all_tasks(server: ExampleServer) -> tuple[Task, ...]:
     """Newest first, as many as there are."""
-    return tuple((await shop.tasks.engine.list_tasks()).tasks)
+    return tuple((await server.tasks.engine.list_tasks()).tasks)
 
 
-async def status_in_the_end(shop: Shop, task_id: str) -> str:
-    return (await shop.tasks.engine.wait(task_id)).task.status
+async def status_in_the_end(server: ExampleServer, task_id: str) -> str:
+    return (await server.tasks.engine.wait(task_id)).task.status
 
 
-async def test_a_handshake_that_middleware_returns_as_a_model_says_the_same() -> None:
-    async with calling(Shop()) as plain, calling(shop_with(in_models)) as caller:
+async def test_a_handshake_that_middleware_returns_as_a_model_has_the_same_content() -> None:
+    async with v2025_caller(ExampleServer()) as plain, v2025_caller(server_with(in_models)) as caller:
         assert caller.welcome["capabilities"]["tasks"]["requests"] == {"tools": {"call": {}}}
         assert caller.welcome == plain.welcome
 
 
-async def test_a_list_of_tools_that_middleware_returns_as_a_model_says_the_same() -> None:
-    plain_shop = Shop()
-    add_saying(plain_shop)
-    async with calling(plain_shop) as plain, calling(shop_with(in_models)) as caller:
+async def test_a_tool_list_that_middleware_returns_as_a_model_has_the_same_content() -> None:
+    plain_shop = ExampleServer()
+    add_echo(plain_shop)
+    async with v2025_caller(plain_shop) as plain, v2025_caller(server_with(in_models)) as caller:
         listed = await caller.request("tools/list")
         assert listed["tools"][0]["execution"] == {"taskSupport": "optional"}
         assert listed == await plain.request("tools/list")
 
 
 @pytest.mark.parametrize("version", ["2025-11-25", "2025-06-18"])
-async def test_a_result_that_middleware_returns_as_a_model_is_served_as_it_is(version: str) -> None:
-    async with calling(shop_with(in_models), version=version) as caller:
+async def test_a_result_that_middleware_returns_as_a_model_is_sent_unchanged(version: str) -> None:
+    async with v2025_caller(server_with(in_models), version=version) as caller:
         assert caller.welcome["protocolVersion"] == version
         assert (await caller.request("tools/list"))["tools"][0]["name"] == "say"
         assert text_of(await caller.call("say", {"words": "plain"})) == "plain"
 
 
-async def test_a_task_is_handed_out_though_middleware_returns_a_model() -> None:
-    shop = shop_with(in_models)
-    async with calling(shop) as caller:
+async def test_a_task_is_returned_although_middleware_returns_a_model() -> None:
+    server = server_with(in_models)
+    async with v2025_caller(server) as caller:
         task = await caller.create("say", {"words": "model"})
         assert text_of(await caller.result(task["taskId"])) == "model"
-        assert [one.id for one in await all_tasks(shop)] == [task["taskId"]]
+        assert [one.id for one in await all_tasks(server)] == [task["taskId"]]
 
 
 STAMP = {"example.org/stamp": 1}
@@ -125,19 +125,19 @@ def reword(result: Mapping[str, Any]) -> HandlerResult:
 
 
 @pytest.mark.parametrize("change", [stamp, stamp_a_model, strip, restructure, reword])
-async def test_a_task_is_handed_out_though_middleware_replaces_a_part_of_the_answer(
+async def test_a_task_is_returned_although_middleware_replaces_a_part_of_the_answer(
     change: Callable[[Mapping[str, Any]], HandlerResult],
 ) -> None:
-    shop = shop_with(around_calls(change))
-    gate = add_gated(shop)
-    async with calling(shop) as caller:
+    server = server_with(around_calls(change))
+    gate = add_gated(server)
+    async with v2025_caller(server) as caller:
         task = await caller.create("gated")
         gate.open.set()
         assert text_of(await caller.result(task["taskId"])) == "through"
         await caller.until(task["taskId"], "completed")
 
 
-async def in_a_job(call: Callable[[], Awaitable[HandlerResult]], context: Context) -> HandlerResult:
+async def in_an_asyncio_task(call: Callable[[], Awaitable[HandlerResult]], context: Context) -> HandlerResult:
     async def run() -> HandlerResult:
         return await call()
 
@@ -158,10 +158,10 @@ async def in_a_thread(call: Callable[[], Awaitable[HandlerResult]], context: Con
 
 Elsewhere = Callable[[Callable[[], Awaitable[HandlerResult]], Context], Awaitable[HandlerResult]]
 
-ELSEWHERE = pytest.mark.parametrize("elsewhere", [in_a_job, in_a_thread])
+ELSEWHERE = pytest.mark.parametrize("elsewhere", [in_an_asyncio_task, in_a_thread])
 
 
-def shop_elsewhere(elsewhere: Elsewhere, context: Callable[[], Context]) -> Shop:
+def server_that_runs_elsewhere(elsewhere: Elsewhere, context: Callable[[], Context]) -> ExampleServer:
     """Runs calls somewhere else, in this context."""
 
     async def run_elsewhere(ctx: AnyContext, call_next: CallNext) -> HandlerResult:
@@ -169,27 +169,27 @@ def shop_elsewhere(elsewhere: Elsewhere, context: Callable[[], Context]) -> Shop
             return await call_next(ctx)
         return await elsewhere(lambda: call_next(ctx), context())
 
-    return shop_with(run_elsewhere)
+    return server_with(run_elsewhere)
 
 
 @ELSEWHERE
 async def test_a_call_that_loses_its_context_on_the_way_is_refused_and_no_task_is_made(
     elsewhere: Elsewhere, caplog: pytest.LogCaptureFixture
 ) -> None:
-    shop = shop_elsewhere(elsewhere, Context)
-    async with calling(shop) as caller:
+    server = server_that_runs_elsewhere(elsewhere, Context)
+    async with v2025_caller(server) as caller:
         refused = await refused_call(caller, "say")
         assert (refused.code, "context" in refused.message) == (-32603, False)
-        assert await count_tasks(shop) == 0
-        # Whoever runs the server is told what to do about it.
-        assert "must be given a copy of the context" in caplog.text
-        # Who asks for no task needs none of that.
+        assert await count_tasks(server) == 0
+        # The log tells the operator the remedy.
+        assert "in a copy of the context" in caplog.text
+        # A call without a task does not need the context.
         assert text_of(await caller.call("say", {"words": "still"})) == "still"
 
 
 @ELSEWHERE
 async def test_a_call_that_is_run_elsewhere_with_its_context_has_its_task(elsewhere: Elsewhere) -> None:
-    async with calling(shop_elsewhere(elsewhere, copy_context)) as caller:
+    async with v2025_caller(server_that_runs_elsewhere(elsewhere, copy_context)) as caller:
         assert text_of(await caller.result(await caller.start("say", {"words": "there"}))) == "there"
 
 
@@ -199,7 +199,7 @@ async def twice(ctx: AnyContext, call_next: CallNext) -> HandlerResult:
     return await call_next(ctx) if ctx.method == "tools/call" else result
 
 
-class Twice(Extension):
+class CallTwice(Extension):
     """The same, in an extension."""
 
     identifier = "example.org/twice"
@@ -215,13 +215,15 @@ class Twice(Extension):
 
 
 @pytest.fixture(params=["middleware", "extension"])
-def calls_twice(request: pytest.FixtureRequest) -> Shop:
-    return shop_with(twice) if request.param == "middleware" else Shop(server={"extensions": [Twice()]})
+def calls_twice(request: pytest.FixtureRequest) -> ExampleServer:
+    return server_with(twice) if request.param == "middleware" else ExampleServer(server={"extensions": [CallTwice()]})
 
 
-async def test_of_two_tasks_of_one_call_the_one_that_is_not_handed_out_is_cancelled(calls_twice: Shop) -> None:
+async def test_when_a_call_makes_two_tasks_the_one_that_is_not_returned_is_cancelled(
+    calls_twice: ExampleServer,
+) -> None:
     gate = add_gated(calls_twice)
-    async with calling(calls_twice) as caller:
+    async with v2025_caller(calls_twice) as caller:
         task_id = await caller.start("gated")
         (later, first) = await all_tasks(calls_twice)
         assert later.id == task_id
@@ -231,11 +233,13 @@ async def test_of_two_tasks_of_one_call_the_one_that_is_not_handed_out_is_cancel
         assert caller.pushed("notifications/tasks/status", first.id) == []
 
 
-async def test_a_call_with_a_key_that_is_made_twice_on_the_way_has_one_task_which_goes_on(calls_twice: Shop) -> None:
+async def test_a_keyed_call_that_middleware_repeats_has_one_task_which_keeps_running(
+    calls_twice: ExampleServer,
+) -> None:
     gate = add_gated(calls_twice)
-    async with calling(calls_twice) as caller:
+    async with v2025_caller(calls_twice) as caller:
         task_id = await caller.start("gated", meta=WITH_A_KEY)
-        await gate.begun.wait()
+        await gate.started.wait()
         gate.open.set()
         assert text_of(await caller.result(task_id)) == "through"
         assert [one.id for one in await all_tasks(calls_twice)] == [task_id]
@@ -254,7 +258,7 @@ OTHERWISE = pytest.mark.parametrize("answer", [another_answer, no_answer])
 Answer = Callable[[AnyContext], Awaitable[HandlerResult]]
 
 
-class Otherwise(Extension):
+class AnswerOtherwise(Extension):
     """Answers a call in its own way, when there is a task already. As middleware, too."""
 
     identifier = "example.org/otherwise"
@@ -276,44 +280,44 @@ class Otherwise(Extension):
         return await self._answer(ctx) if ctx.method == "tools/call" else result
 
 
-def shop_otherwise(kind: str, answer: Answer) -> Shop:
-    otherwise = Otherwise(answer)
-    return shop_with(otherwise) if kind == "middleware" else Shop(server={"extensions": [otherwise]})
+def server_that_answers_otherwise(kind: str, answer: Answer) -> ExampleServer:
+    otherwise = AnswerOtherwise(answer)
+    return server_with(otherwise) if kind == "middleware" else ExampleServer(server={"extensions": [otherwise]})
 
 
-async def call_for_nothing(caller: G1Caller, **more: Any) -> None:
+async def call_for_other_answer(caller: V2025Caller, **more: Any) -> None:
     """Ask for a task, and get something else."""
     begun = await caller.begin("tools/call", {"name": "gated", "arguments": {}, "task": {}}, **more)
-    answer = await begun.came
+    answer = await begun.received
     assert "task" not in answer.get("result", {})
 
 
 @OTHERWISE
 @pytest.mark.parametrize("kind", ["middleware", "extension"])
-async def test_a_task_whose_call_is_answered_otherwise_is_cancelled(kind: str, answer: Answer) -> None:
-    shop = shop_otherwise(kind, answer)
-    add_gated(shop)
-    async with calling(shop) as caller:
-        await call_for_nothing(caller)
-        (task,) = await all_tasks(shop)
+async def test_a_task_is_cancelled_when_middleware_answers_its_call_differently(kind: str, answer: Answer) -> None:
+    server = server_that_answers_otherwise(kind, answer)
+    add_gated(server)
+    async with v2025_caller(server) as caller:
+        await call_for_other_answer(caller)
+        (task,) = await all_tasks(server)
         async with asyncio.timeout(20):
-            assert await status_in_the_end(shop, task.id) == "cancelled"
+            assert await status_in_the_end(server, task.id) == "cancelled"
 
 
 @OTHERWISE
-async def test_a_task_with_a_key_goes_on_for_whoever_makes_the_call_again(answer: Answer) -> None:
-    shop = shop_otherwise("middleware", answer)
-    gate = add_gated(shop)
-    async with calling(shop) as caller:
-        await call_for_nothing(caller, meta=WITH_A_KEY)
-        (task,) = await all_tasks(shop)
-        await gate.begun.wait()
+async def test_a_keyed_task_keeps_running_for_a_caller_that_repeats_the_call(answer: Answer) -> None:
+    server = server_that_answers_otherwise("middleware", answer)
+    gate = add_gated(server)
+    async with v2025_caller(server) as caller:
+        await call_for_other_answer(caller, meta=WITH_A_KEY)
+        (task,) = await all_tasks(server)
+        await gate.started.wait()
         await caller.ping()
         gate.open.set()
-        assert await status_in_the_end(shop, task.id) == "completed"
+        assert await status_in_the_end(server, task.id) == "completed"
 
 
-async def test_a_task_whose_caller_takes_its_call_back_before_the_answer_is_out_is_cancelled() -> None:
+async def test_a_task_is_cancelled_when_its_call_is_cancelled_before_the_answer_is_sent() -> None:
     lingers = asyncio.Event()
 
     async def linger(ctx: AnyContext, call_next: CallNext) -> HandlerResult:
@@ -323,15 +327,15 @@ async def test_a_task_whose_caller_takes_its_call_back_before_the_answer_is_out_
             await asyncio.Event().wait()
         return result
 
-    shop = shop_with(linger)
-    add_gated(shop)
-    async with calling(shop) as caller:
+    server = server_with(linger)
+    add_gated(server)
+    async with v2025_caller(server) as caller:
         begun = await caller.begin("tools/call", {"name": "gated", "arguments": {}, "task": {}})
         await lingers.wait()
-        (task,) = await all_tasks(shop)
+        (task,) = await all_tasks(server)
         await caller.give_up(begun)
         async with asyncio.timeout(20):
-            assert await status_in_the_end(shop, task.id) == "cancelled"
+            assert await status_in_the_end(server, task.id) == "cancelled"
 
 
 @pytest.mark.parametrize("way", ["http", "http-json"])
@@ -345,16 +349,16 @@ async def test_over_http_nothing_is_pushed_of_a_task_before_its_caller_has_it(wa
             await goes_on.wait()
         return result
 
-    shop = Shop(server={"middleware": [linger]})
-    add_saying(shop)
-    gate = add_gated(shop)
-    async with calling(shop, way, headers=ALICE) as caller:
+    server = ExampleServer(server={"middleware": [linger]})
+    add_echo(server)
+    gate = add_gated(server)
+    async with v2025_caller(server, way, headers=ALICE) as caller:
         call = await caller.begin("tools/call", {"name": "gated", "arguments": {}, "task": {}})
-        await gate.begun.wait()
+        await gate.started.wait()
         gate.open.set()
         (listed,) = (await caller.page())["tasks"]
         await caller.result(listed["taskId"])
-        # What is pushed comes in its order, so whatever was pushed of the first would have come before this.
+        # Notifications arrive in order, so any for the first task would have arrived before this one.
         await caller.until(await caller.start("say"), "completed")
         assert caller.statuses(listed["taskId"]) == []
         goes_on.set()

@@ -1,4 +1,4 @@
-"""What stands around calls that ask for a task, middleware and other extensions: they see them, and may answer."""
+"""Middleware and other extensions around task calls see them, and may answer instead."""
 
 # pyright: reportUnusedFunction=false
 
@@ -12,33 +12,33 @@ from mcp.server.extension import Extension
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolRequestParams, CallToolResult, TextContent
 
-from tests.server.lifecycle.test_attach import Watching, stamped_shop
-from tests.support.server.caller_v2025 import IMMEDIATE, calling
-from tests.support.server.example import Shop
+from tests.server.lifecycle.test_attach import Watching, stamped_server
+from tests.support.server.caller_v2025 import IMMEDIATE, v2025_caller
+from tests.support.server.example import ExampleServer
 from tests.support.server.tools import add_gated, text_of
-from tests.support.server.v2025.tools import add_saying, count_tasks, refused_call
+from tests.support.server.v2025.tools import add_echo, count_tasks, refused_call
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
 AnyContext = ServerRequestContext[Any, Any]
 
 BOTH_SIDES = pytest.mark.parametrize("side", ["outside", "inside"])
-"""Middleware that a server has when tasks are attached stands outside of them; what is added later, inside."""
+"""Middleware that exists when tasks are attached runs outside of them. Middleware that is added later runs inside."""
 
 
-def shop_with(middleware: Any, side: str) -> Shop:
-    shop = Shop(server={"middleware": [middleware]} if side == "outside" else {})
+def server_with(middleware: Any, side: str) -> ExampleServer:
+    server = ExampleServer(server={"middleware": [middleware]} if side == "outside" else {})
     if side == "inside":
-        shop.mcp.middleware.append(middleware)
-    add_saying(shop)
-    return shop
+        server.mcp.middleware.append(middleware)
+    add_echo(server)
+    return server
 
 
 @BOTH_SIDES
 async def test_the_middleware_of_a_server_sees_every_request_once(side: str) -> None:
     watching = Watching()
-    shop = shop_with(watching, side)
-    async with calling(shop) as caller:
+    server = server_with(watching, side)
+    async with v2025_caller(server) as caller:
         task_id = await caller.start("say")
         await caller.result(task_id)
         await caller.get(task_id)
@@ -54,69 +54,69 @@ async def test_middleware_can_refuse_a_call_and_no_task_is_made(side: str) -> No
             raise MCPError(-32050, "closed", {"until": "Monday"})
         return await call_next(ctx)
 
-    shop = shop_with(refuse, side)
-    async with calling(shop) as caller:
+    server = server_with(refuse, side)
+    async with v2025_caller(server) as caller:
         refused = await refused_call(caller, "say")
         assert (refused.code, refused.message, refused.data) == (-32050, "closed", {"until": "Monday"})
-        assert await count_tasks(shop) == 0
+        assert await count_tasks(server) == 0
 
 
 @BOTH_SIDES
-async def test_middleware_can_answer_in_the_place_of_a_tool(side: str) -> None:
+async def test_middleware_can_answer_instead_of_a_tool(side: str) -> None:
     async def answer(ctx: AnyContext, call_next: CallNext) -> HandlerResult:
         if ctx.method == "tools/call":
             return {"content": [{"type": "text", "text": "cached"}]}
         return await call_next(ctx)
 
-    shop = shop_with(answer, side)
-    async with calling(shop) as caller:
+    server = server_with(answer, side)
+    async with v2025_caller(server) as caller:
         assert text_of(await caller.call("say", {"words": "new"}, task={})) == "cached"
-        assert await count_tasks(shop) == 0
+        assert await count_tasks(server) == 0
 
 
 @BOTH_SIDES
-async def test_middleware_can_replace_the_answer_and_nothing_of_ours_is_left_in_it(side: str) -> None:
+async def test_middleware_can_replace_the_answer_without_any_marker_left_in_it(side: str) -> None:
     async def replace_it(ctx: AnyContext, call_next: CallNext) -> HandlerResult:
         result = await call_next(ctx)
         return {"content": [{"type": "text", "text": "replaced"}]} if ctx.method == "tools/call" else result
 
-    shop = shop_with(replace_it, side)
-    async with calling(shop) as caller:
+    server = server_with(replace_it, side)
+    async with v2025_caller(server) as caller:
         assert await caller.call("say", task={}) == {"content": [{"type": "text", "text": "replaced"}]}
         if side == "inside":
-            # Nobody was handed a task, so nobody is told of one.
-            (task,) = (await shop.tasks.engine.list_tasks()).tasks
-            await shop.tasks.engine.wait(task.id)
+            # No caller received a task, so no notification is sent.
+            (task,) = (await server.tasks.engine.list_tasks()).tasks
+            await server.tasks.engine.wait(task.id)
             await caller.ping()
             assert caller.pushed("notifications/tasks/status") == []
 
 
-async def test_a_task_whose_caller_never_hears_of_it_is_given_up() -> None:
+async def test_a_task_whose_id_never_reaches_the_caller_is_cancelled() -> None:
     async def replace_it(ctx: AnyContext, call_next: CallNext) -> HandlerResult:
         result = await call_next(ctx)
         return {"content": []} if ctx.method == "tools/call" else result
 
-    shop = shop_with(replace_it, "inside")
-    gate = add_gated(shop)
-    async with calling(shop) as caller:
+    server = server_with(replace_it, "inside")
+    gate = add_gated(server)
+    async with v2025_caller(server) as caller:
         await caller.call("gated", task={})
-        (task,) = (await shop.tasks.engine.list_tasks()).tasks
-        assert (await shop.tasks.engine.wait(task.id)).task.status == "cancelled"
-        # With a key it is found again by whoever makes the call again, so it goes on.
+        (task,) = (await server.tasks.engine.list_tasks()).tasks
+        assert (await server.tasks.engine.wait(task.id)).task.status == "cancelled"
+        # With a key, a repeated call finds the task, so it keeps running.
         await caller.call("gated", task={}, meta={"raincheck/idempotency-key": "mine"})
-        (kept, _) = (await shop.tasks.engine.list_tasks()).tasks
+        (kept, _) = (await server.tasks.engine.list_tasks()).tasks
         gate.open.set()
-        assert (await shop.tasks.engine.wait(kept.id)).task.status == "completed"
+        assert (await server.tasks.engine.wait(kept.id)).task.status == "completed"
 
 
 @BOTH_SIDES
-async def test_middleware_can_change_what_is_asked_for(side: str) -> None:
+async def test_middleware_can_change_the_arguments(side: str) -> None:
     async def shout(ctx: AnyContext, call_next: CallNext) -> HandlerResult:
         if ctx.method == "tools/call":
             ctx = replace(ctx, params={**(ctx.params or {}), "arguments": {"words": "LOUD"}})
         return await call_next(ctx)
 
-    async with calling(shop_with(shout, side)) as caller:
+    async with v2025_caller(server_with(shout, side)) as caller:
         assert text_of(await caller.result(await caller.start("say", {"words": "soft"}))) == "LOUD"
 
 
@@ -129,7 +129,7 @@ async def test_middleware_outside_sees_the_task_that_a_caller_gets() -> None:
             seen.append(result)
         return result
 
-    async with calling(shop_with(watch, "outside")) as caller:
+    async with v2025_caller(server_with(watch, "outside")) as caller:
         created = await caller.call("say", task={})
         assert seen == [created]
         assert created.keys() == {"task", "_meta"}
@@ -137,7 +137,7 @@ async def test_middleware_outside_sees_the_task_that_a_caller_gets() -> None:
 
 
 @BOTH_SIDES
-async def test_middleware_that_calls_once_more_gets_the_task_of_the_call_whose_answer_it_returns(side: str) -> None:
+async def test_middleware_that_repeats_a_call_returns_the_task_of_the_answer_it_returns(side: str) -> None:
     """One that tries again, or asks twice and takes whatever is first."""
     results: list[HandlerResult] = []
 
@@ -147,16 +147,16 @@ async def test_middleware_that_calls_once_more_gets_the_task_of_the_call_whose_a
         results.extend([await call_next(ctx), await call_next(ctx)])
         return results[0]
 
-    shop = shop_with(hedge, side)
-    async with calling(shop) as caller:
+    server = server_with(hedge, side)
+    async with v2025_caller(server) as caller:
         created = await caller.call("say", {"words": "twice"}, task={})
         assert text_of(await caller.result(created["task"]["taskId"])) == "twice"
-        (_, first) = (await shop.tasks.engine.list_tasks()).tasks
+        (_, first) = (await server.tasks.engine.list_tasks()).tasks
         assert created["task"]["taskId"] == first.id
 
 
 @BOTH_SIDES
-async def test_calls_that_are_under_way_together_do_not_get_each_others_tasks(side: str) -> None:
+async def test_concurrent_calls_do_not_get_each_others_tasks(side: str) -> None:
     held = asyncio.Event()
 
     async def hold(ctx: AnyContext, call_next: CallNext) -> HandlerResult:
@@ -165,7 +165,7 @@ async def test_calls_that_are_under_way_together_do_not_get_each_others_tasks(si
             await held.wait()
         return result
 
-    async with calling(shop_with(hold, side)) as caller:
+    async with v2025_caller(server_with(hold, side)) as caller:
         slow = await caller.begin("tools/call", {"name": "say", "arguments": {"words": "first"}, "task": {}})
         second = await caller.start("say", {"words": "second"})
         held.set()
@@ -184,12 +184,12 @@ async def test_nothing_is_pushed_of_a_task_before_its_caller_has_it() -> None:
             await shop_is_done.wait()
         return result
 
-    shop = shop_with(linger, "outside")
-    async with calling(shop) as caller:
+    server = server_with(linger, "outside")
+    async with v2025_caller(server) as caller:
         call = await caller.begin("tools/call", {"name": "say", "arguments": {}, "task": {}})
-        while not (tasks := (await shop.tasks.engine.list_tasks()).tasks):
+        while not (tasks := (await server.tasks.engine.list_tasks()).tasks):
             await caller.ping()
-        await shop.tasks.engine.wait(tasks[0].id)
+        await server.tasks.engine.wait(tasks[0].id)
         await caller.ping()
         early = caller.pushed("notifications/tasks/status")
         shop_is_done.set()
@@ -200,8 +200,8 @@ async def test_nothing_is_pushed_of_a_task_before_its_caller_has_it() -> None:
 
 @pytest.mark.parametrize("tool", ["shout", "whisper"])
 async def test_another_extension_that_intercepts_calls_sees_those_of_tasks_once(tool: str) -> None:
-    shop, stamps = stamped_shop()
-    async with calling(shop) as caller:
+    server, stamps = stamped_server()
+    async with v2025_caller(server) as caller:
         result = await caller.result(await caller.start(tool, {"words": "Yes"}))
         assert text_of(result).lower() == "yes"
     assert stamps.calls == [tool]
@@ -209,8 +209,8 @@ async def test_another_extension_that_intercepts_calls_sees_those_of_tasks_once(
 
 @pytest.mark.parametrize("tool", ["shout", "whisper"])
 async def test_another_extension_that_intercepts_a_call_can_answer_instead_of_the_tool(tool: str) -> None:
-    shop, _ = stamped_shop()
-    async with calling(shop) as caller:
+    server, _ = stamped_server()
+    async with v2025_caller(server) as caller:
         answer = await caller.call(tool, {"words": "forbidden"}, task={})
         result = await caller.result(answer["task"]["taskId"]) if "task" in answer else answer
         assert (text_of(result), result["isError"]) == ("not with me", True)
@@ -234,25 +234,25 @@ class Guard(Extension):
 
 
 async def test_another_extension_can_refuse_a_call_and_no_task_is_made() -> None:
-    shop = Shop(server={"extensions": [Guard(is_open=False)]})
-    add_saying(shop)
-    async with calling(shop) as caller:
+    server = ExampleServer(server={"extensions": [Guard(is_open=False)]})
+    add_echo(server)
+    async with v2025_caller(server) as caller:
         refused = await refused_call(caller, "say")
         assert (refused.code, refused.message) == (-32051, "no say for you")
-        assert await count_tasks(shop) == 0
+        assert await count_tasks(server) == 0
 
 
 async def test_another_extension_can_replace_the_answer() -> None:
-    shop = Shop(server={"extensions": [Guard(is_open=True)]})
-    add_saying(shop)
-    async with calling(shop) as caller:
+    server = ExampleServer(server={"extensions": [Guard(is_open=True)]})
+    add_echo(server)
+    async with v2025_caller(server) as caller:
         assert text_of(await caller.call("say", task={})) == "guarded"
 
 
-async def test_what_is_wrong_with_a_call_is_told_before_anybody_else_is_asked() -> None:
+async def test_an_invalid_call_is_rejected_before_other_extensions_see_it() -> None:
     watching = Watching()
-    shop = shop_with(watching, "inside")
-    async with calling(shop) as caller:
+    server = server_with(watching, "inside")
+    async with v2025_caller(server) as caller:
         assert (await refused_call(caller, "say", task={"ttl": 0})).code == -32602
     assert "tools/call" not in watching.seen
 
@@ -264,9 +264,9 @@ async def test_an_answer_that_is_lost_on_the_way_back_leaves_a_task_that_its_own
             raise MCPError(-32052, "lost")
         return result
 
-    shop = shop_with(lose, "outside")
-    gate = add_gated(shop)
-    async with calling(shop) as caller:
+    server = server_with(lose, "outside")
+    gate = add_gated(server)
+    async with v2025_caller(server) as caller:
         assert (await refused_call(caller, "gated")).code == -32052
         (task,) = (await caller.page())["tasks"]
         gate.open.set()

@@ -1,4 +1,4 @@
-"""Calls and callers that make no sense: what is wrong is said in words, and nothing waits for good."""
+"""Malformed calls are rejected with a reason, and no owner function blocks the handshake forever."""
 
 import asyncio
 from typing import Any
@@ -8,24 +8,24 @@ import pytest
 from raincheck import Owner
 from raincheck.server.sdk_compat import AnyContext
 from raincheck.server.v2025 import middleware
-from tests.support.server.caller_v2025 import VERSION, G1Caller, calling
-from tests.support.server.example import Shop
+from tests.support.server.caller_v2025 import VERSION, V2025Caller, v2025_caller
+from tests.support.server.example import ExampleServer
 from tests.support.server.tools import add_gated
-from tests.support.server.transports_v2025 import g1_memory
-from tests.support.server.v2025.tools import ALICE, ON_G1_WIRES, add_saying, refused_call
+from tests.support.server.transports_v2025 import v2025_memory
+from tests.support.server.v2025.tools import ALICE, ON_V2025_TRANSPORTS, add_echo, refused_call
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
 WEEK = 7 * 24 * 3_600_000
 HUGE = 10**3_999
-"""4,000 digits, which is about as many as anybody reads."""
+"""4,000 digits, which is close to the limit of most JSON readers."""
 
-TTL = "params.task.ttl is a whole number of milliseconds"
-TOKEN = "progressToken is a "  # noqa: S105 - not one that lets anybody in
-META = "params._meta is an object"
+TTL = "params.task.ttl must be a whole number of milliseconds"
+TOKEN = "progressToken must be a "  # noqa: S105 - not a secret
+META = "params._meta must be an object"
 
 
-@ON_G1_WIRES
+@ON_V2025_TRANSPORTS
 @pytest.mark.parametrize(
     ("odd", "words"),
     [
@@ -42,14 +42,14 @@ META = "params._meta is an object"
         ({"_meta": -HUGE}, META),
         ({"_meta": ["m" * 4_000]}, META),
         ({"_meta": "m" * 4_000}, META),
-        ({"task": HUGE}, "params.task is an object"),
+        ({"task": HUGE}, "params.task must be an object"),
     ],
     ids=lambda value: str(value)[:40],
 )
-async def test_what_is_wrong_with_a_call_is_told_in_few_words(way: str, odd: dict[str, Any], words: str) -> None:
-    shop = Shop()
-    add_saying(shop)
-    async with calling(shop, way, headers=ALICE) as caller:
+async def test_errors_about_a_bad_call_are_short(way: str, odd: dict[str, Any], words: str) -> None:
+    server = ExampleServer()
+    add_echo(server)
+    async with v2025_caller(server, way, headers=ALICE) as caller:
         refused = await refused_call(caller, "say", **odd)
         assert refused.code == -32602
         assert words in refused.message
@@ -58,17 +58,17 @@ async def test_what_is_wrong_with_a_call_is_told_in_few_words(way: str, odd: dic
         assert (await caller.page())["tasks"] == []
 
 
-@ON_G1_WIRES
+@ON_V2025_TRANSPORTS
 @pytest.mark.parametrize("ttl", [HUGE, 10**30, 2**53, 1e15], ids=lambda value: str(value)[:20])
-async def test_a_time_however_long_is_shortened_to_what_the_server_keeps(way: str, ttl: float) -> None:
-    shop = Shop(works=False)
-    add_saying(shop)
-    async with calling(shop, way) as caller:
+async def test_a_very_long_ttl_is_shortened_to_the_servers_limit(way: str, ttl: float) -> None:
+    server = ExampleServer(works=False)
+    add_echo(server)
+    async with v2025_caller(server, way) as caller:
         assert (await caller.create("say", task={"ttl": ttl}))["ttl"] == WEEK
 
 
-class Undecided:
-    """Says whose a request is, when it is let."""
+class BlockedOwnerFunction:
+    """An owner function that returns when the test lets it."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
@@ -85,15 +85,15 @@ class Undecided:
         return Owner.token("", "ada")
 
 
-async def test_one_who_never_says_whose_a_request_is_does_not_hold_up_the_handshake(
+async def test_an_owner_function_that_never_returns_does_not_block_the_handshake(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(middleware, "OWNER_TIMEOUT", 0.05)
-    undecided = Undecided()
-    shop = Shop(owner=undecided)
-    gate = add_gated(shop)
+    undecided = BlockedOwnerFunction()
+    server = ExampleServer(owner=undecided)
+    gate = add_gated(server)
     gate.open.set()
-    async with calling(shop) as caller:
+    async with v2025_caller(server) as caller:
         assert caller.welcome["protocolVersion"] == VERSION
         assert caller.welcome["capabilities"]["tasks"] == {"cancel": {}, "requests": {"tools": {"call": {}}}}
         assert undecided.given_up.is_set()
@@ -101,17 +101,17 @@ async def test_one_who_never_says_whose_a_request_is_does_not_hold_up_the_handsh
         waiting = await caller.begin("tools/call", {"name": "gated", "arguments": {}, "task": {}})
         await caller.ping()
         assert [tool["name"] for tool in (await caller.request("tools/list"))["tools"]] == ["gated"]
-        assert not waiting.came.done()
+        assert not waiting.received.done()
         undecided.decides.set()
         task_id = (await waiting.result())["task"]["taskId"]
-        # What was offered is what there was to offer then.
+        # The declared capabilities are those that were known at the handshake.
         assert [one["taskId"] for one in (await caller.page())["tasks"]] == [task_id]
 
 
-async def test_one_who_says_in_time_whose_a_request_is_is_waited_for() -> None:
-    undecided = Undecided()
-    async with g1_memory(Shop(owner=undecided).mcp) as wire:
-        caller = G1Caller(wire)
+async def test_an_owner_function_that_returns_in_time_is_awaited() -> None:
+    undecided = BlockedOwnerFunction()
+    async with v2025_memory(ExampleServer(owner=undecided).mcp) as transport:
+        caller = V2025Caller(transport)
         greeting = asyncio.create_task(caller.greet())
         await undecided.asked.wait()
         undecided.decides.set()

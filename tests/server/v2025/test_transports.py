@@ -1,4 +1,4 @@
-"""Tasks of 2025-11-25 on every way to a server that the SDK has."""
+"""Tasks of 2025-11-25 on every transport of the SDK."""
 
 import asyncio
 from pathlib import Path
@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.support import ROOT
-from tests.support.server.caller_v2025 import G1Caller, calling, connected
-from tests.support.server.example import Shop
+from tests.support.server.caller_v2025 import V2025Caller, connected, v2025_caller
+from tests.support.server.example import ExampleServer
 from tests.support.server.tools import YES, add_gated, add_greeting, text_of
-from tests.support.server.transports_v2025 import g1_stdio
+from tests.support.server.transports_v2025 import v2025_stdio
 from tests.support.server.v2025.tools import add_metered, refusal
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
@@ -17,14 +17,14 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 SERVER = ROOT / "examples/conformance.py"
 
 
-@pytest.mark.requirement("g1-http-as-ever", "g1-transitions")
+@pytest.mark.requirement("v2025-http-as-ever", "v2025-transitions")
 @pytest.mark.parametrize("way", ["memory", "http", "http-events", "http-json"])
 async def test_all_of_it(way: str) -> None:
-    """Create, be told, be asked, read, wait, list, cancel."""
-    shop = Shop()
-    add_greeting(shop)
-    gate, meter = add_gated(shop), add_metered(shop)
-    async with calling(shop, way, headers={"authorization": "Bearer alice"}) as caller:
+    """Create a task, receive notifications, answer a question, poll, wait, list, and cancel."""
+    server = ExampleServer()
+    add_greeting(server)
+    gate, meter = add_gated(server), add_metered(server)
+    async with v2025_caller(server, way, headers={"authorization": "Bearer alice"}) as caller:
         asks = await caller.start("greet", task={"ttl": 60_000})
         await caller.until(asks, "input_required")
         waiting = await caller.wait(asks)
@@ -38,7 +38,7 @@ async def test_all_of_it(way: str) -> None:
         assert text_of(await caller.result(measured)) == "measured"
 
         works = await caller.start("gated")
-        await gate.begun.wait()
+        await gate.started.wait()
         assert (await caller.cancel(works))["status"] == "cancelled"
         await caller.until(works, "cancelled")
         assert (await refusal(caller, "tasks/result", {"taskId": works})).code == -32000
@@ -47,9 +47,9 @@ async def test_all_of_it(way: str) -> None:
 
 async def test_over_http_an_answer_is_a_stream_or_json_as_the_server_is_set_up() -> None:
     for way, kind in (("http", "text/event-stream"), ("http-json", "application/json")):
-        shop = Shop(works=False)
-        add_gated(shop)
-        async with calling(shop, way) as caller:
+        server = ExampleServer(works=False)
+        add_gated(server)
+        async with v2025_caller(server, way) as caller:
             task_id = await caller.start("gated")
             call = await caller.begin("tasks/get", {"taskId": task_id})
             await call.result()
@@ -60,25 +60,25 @@ def stdio(tmp_path: Path) -> tuple[str, ...]:
     return "--transport", "stdio", "--store", str(tmp_path / "tasks.db")
 
 
-async def wait_in_nobodys_way(caller: G1Caller) -> None:
+async def wait_without_blocking(caller: V2025Caller) -> None:
     """A result that is waited for holds up neither pings nor polls nor other calls."""
     never = await caller.start("slow_compute", {"seconds": 600, "label": "never"})
     waiting = await caller.wait(never)
     await caller.ping()
     assert (await caller.get(never))["status"] == "working"
     assert text_of(await caller.call("greet", {"name": "Ann"})) == "Hello, Ann!"
-    assert not waiting.came.done()
+    assert not waiting.received.done()
     assert (await caller.cancel(never))["status"] == "cancelled"
-    assert (await waiting.came)["error"]["code"] == -32000
+    assert (await waiting.received)["error"]["code"] == -32000
     pushed = await caller.until(never, "cancelled")
     assert "ttl" in pushed
 
 
-@pytest.mark.requirement("g1-result-blocks")
+@pytest.mark.requirement("v2025-result-blocks")
 async def test_the_standard_streams_carry_all_of_it_and_tasks_outlive_the_process(tmp_path: Path) -> None:
-    async with g1_stdio(SERVER, *stdio(tmp_path)) as wire, connected(wire) as caller:
+    async with v2025_stdio(SERVER, *stdio(tmp_path)) as transport, connected(transport) as caller:
         assert caller.welcome["capabilities"]["tasks"].keys() == {"list", "cancel", "requests"}
-        await wait_in_nobodys_way(caller)
+        await wait_without_blocking(caller)
 
         asks = await caller.start("confirm_delete", {"filename": "a.txt"})
         asking = await caller.until(asks, "input_required")
@@ -94,22 +94,22 @@ async def test_the_standard_streams_carry_all_of_it_and_tasks_outlive_the_proces
 
         unfinished = await caller.start("confirm_delete", {"filename": "b.txt"})
         # On receipt of its id it can be read by another process.
-        async with g1_stdio(SERVER, *stdio(tmp_path)) as other_wire, connected(other_wire) as other:
+        async with v2025_stdio(SERVER, *stdio(tmp_path)) as other_wire, connected(other_wire) as other:
             assert (await other.get(unfinished))["status"] in ("working", "input_required")
             assert (await other.page())["tasks"][0]["taskId"] == unfinished
 
-    async with g1_stdio(SERVER, *stdio(tmp_path)) as wire, connected(wire) as caller:
+    async with v2025_stdio(SERVER, *stdio(tmp_path)) as transport, connected(transport) as caller:
         waiting = await caller.wait(unfinished)
         await caller.reply(await caller.asked(), {"action": "decline"})
         assert text_of(await waiting.result()) == "b.txt is kept"
         assert text_of(await caller.result(asks)) == "a.txt is deleted"
 
 
-async def test_a_server_whose_caller_leaves_while_it_waits_for_a_result_ends_in_good_order(tmp_path: Path) -> None:
-    async with g1_stdio(SERVER, *stdio(tmp_path)) as wire, connected(wire) as caller:
+async def test_a_server_whose_caller_disconnects_while_it_waits_for_a_result_stops_cleanly(tmp_path: Path) -> None:
+    async with v2025_stdio(SERVER, *stdio(tmp_path)) as transport, connected(transport) as caller:
         task_id = await caller.start("slow_compute", {"seconds": 600, "label": "never"}, meta={"progressToken": 1})
         waiting = [await caller.wait(task_id) for _ in range(3)]
-        process = getattr(wire.wire, "process")  # noqa: B009 - this wire has one
+        process = getattr(transport.transport, "process")  # noqa: B009 - this wire has one
         process.stdin.close()
         assert await asyncio.wait_for(process.wait(), 60) == 0
-        assert not any("result" in call.came.result() for call in waiting if call.came.done())
+        assert not any("result" in call.received.result() for call in waiting if call.received.done())

@@ -1,13 +1,13 @@
-"""What the server says it can do, and that callers must say with each request what they can take."""
+"""The server advertises the extension, and callers must declare it with each request."""
 
 from typing import Any
 
 import pytest
 
 from tests.support.server.caller_v2026 import EXTENSION, TASKS, Caller
-from tests.support.server.example import Shop
-from tests.support.server.tools import LEGACY, NO_TASKS, ON_BOTH_WIRES, add_gated, refusal, without_tasks
-from tests.support.server.transports import HttpWire
+from tests.support.server.example import ExampleServer
+from tests.support.server.tools import LEGACY, NO_TASKS, ON_BOTH_TRANSPORTS, add_gated, refusal, without_tasks
+from tests.support.server.transports import HttpTransport
 
 OLD = "2025-06-18"
 """A version that knows no tasks at all."""
@@ -18,21 +18,21 @@ METHODS = ["tasks/get", "tasks/update", "tasks/cancel"]
 MISSING = (-32021, {"requiredCapabilities": TASKS})
 
 
-@ON_BOTH_WIRES
+@ON_BOTH_TRANSPORTS
 @pytest.mark.requirement("extension-advertised", "legacy-capability-not-advertised")
 async def test_discovery_lists_the_extension_and_not_the_older_capability(way: str) -> None:
-    shop = Shop()
-    add_gated(shop)
-    async with shop.open_by(way) as caller:
+    server = ExampleServer()
+    add_gated(server)
+    async with server.open_by(way) as caller:
         capabilities = (await caller.request("server/discover"))["capabilities"]
         assert capabilities["extensions"] == {EXTENSION: {}}
         assert "tasks" not in capabilities
 
 
-async def test_tools_are_listed_without_what_the_older_tasks_say_of_them() -> None:
-    shop = Shop()
-    add_gated(shop, mode="required")
-    async with shop.open() as caller:
+async def test_tools_are_listed_without_fields_of_2025_tasks() -> None:
+    server = ExampleServer()
+    add_gated(server, mode="required")
+    async with server.open() as caller:
         (tool,) = (await caller.request("tools/list"))["tools"]
         assert tool["name"] == "gated"
         assert "execution" not in tool
@@ -46,16 +46,16 @@ async def test_tools_are_listed_without_what_the_older_tasks_say_of_them() -> No
 async def test_the_methods_of_tasks_are_refused_to_a_caller_that_does_not_declare_the_extension(
     method: str, capabilities: dict[str, Any]
 ) -> None:
-    shop = Shop(works=False)
-    add_gated(shop)
-    async with shop.open() as caller:
+    server = ExampleServer(works=False)
+    add_gated(server)
+    async with server.open() as caller:
         task_id = await caller.start("gated")
         undeclared = without_tasks(caller, capabilities)
         params: dict[str, Any] = {"taskId": task_id, "inputResponses": {}}
         refused = await refusal(undeclared, method, params)
         assert (refused.code, refused.data) == MISSING
         assert EXTENSION in refused.message
-        # Whether there is such a task is not told either.
+        # It does not reveal whether there is such a task.
         unknown = await refusal(undeclared, method, {**params, "taskId": "unknown"})
         assert (unknown.code, unknown.message, unknown.data) == (refused.code, refused.message, refused.data)
         assert (await caller.get(task_id))["status"] == "working"
@@ -63,23 +63,23 @@ async def test_the_methods_of_tasks_are_refused_to_a_caller_that_does_not_declar
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.requirement("methods-need-declaration")
-async def test_over_http_such_a_refusal_is_a_bad_request(method: str) -> None:
-    shop = Shop(works=False)
-    add_gated(shop)
-    async with shop.open_http() as caller:
+async def test_over_http_a_missing_capability_is_a_bad_request(method: str) -> None:
+    server = ExampleServer(works=False)
+    add_gated(server)
+    async with server.open_http() as caller:
         task_id = await caller.start("gated")
         refused = await refusal(without_tasks(caller), method, {"taskId": task_id, "inputResponses": {}})
         assert (refused.code, refused.data) == MISSING
-        assert isinstance(caller.wire, HttpWire)
-        assert caller.wire.last_status == 400
+        assert isinstance(caller.transport, HttpTransport)
+        assert caller.transport.last_status == 400
 
 
-@ON_BOTH_WIRES
+@ON_BOTH_TRANSPORTS
 @pytest.mark.requirement("methods-need-declaration", "create-needs-declaration", "per-request-opt-in")
 async def test_what_was_declared_with_one_request_does_not_count_for_the_next(way: str) -> None:
-    shop = Shop()
-    add_gated(shop).open.set()
-    async with shop.open_by(way) as caller:
+    server = ExampleServer()
+    add_gated(server).open.set()
+    async with server.open_by(way) as caller:
         undeclared = without_tasks(caller)
         for _ in range(2):
             task_id = await caller.start("gated")
@@ -88,47 +88,47 @@ async def test_what_was_declared_with_one_request_does_not_count_for_the_next(wa
             assert (await caller.until(task_id))["status"] == "completed"
 
 
-async def test_settings_of_the_extension_that_nobody_knows_are_ignored() -> None:
-    shop = Shop(works=False)
-    add_gated(shop)
-    async with shop.open(capabilities={"extensions": {EXTENSION: {"later": [1]}}}) as caller:
+async def test_unknown_settings_of_the_extension_are_ignored() -> None:
+    server = ExampleServer(works=False)
+    add_gated(server)
+    async with server.open(capabilities={"extensions": {EXTENSION: {"later": [1]}}}) as caller:
         await caller.get(await caller.start("gated"))
 
 
-@ON_BOTH_WIRES
+@ON_BOTH_TRANSPORTS
 @pytest.mark.parametrize("method", ["tasks/result", "tasks/list", "tasks/delete", "tasks/"])
 @pytest.mark.requirement("tasks-result-removed", "tasks-list-removed", "standard-errors")
 async def test_methods_of_the_older_tasks_do_not_exist(method: str, way: str) -> None:
-    shop = Shop(works=False)
-    add_gated(shop)
-    async with shop.open_by(way) as caller:
+    server = ExampleServer(works=False)
+    add_gated(server)
+    async with server.open_by(way) as caller:
         task_id = await caller.start("gated")
         for one in (caller, without_tasks(caller, LEGACY)):
             assert (await refusal(one, method, {"taskId": task_id})).code == -32601
-            if isinstance(caller.wire, HttpWire):
-                assert caller.wire.last_status == 404
+            if isinstance(caller.transport, HttpTransport):
+                assert caller.transport.last_status == 404
 
 
 @pytest.mark.parametrize("method", METHODS)
-async def test_the_methods_of_tasks_are_not_of_the_older_protocol(method: str) -> None:
-    shop = Shop(works=False)
-    add_gated(shop)
-    async with shop.open() as caller:
+async def test_the_methods_of_the_extension_do_not_exist_in_the_older_protocol(method: str) -> None:
+    server = ExampleServer(works=False)
+    add_gated(server)
+    async with server.open() as caller:
         task_id = await caller.start("gated")
-        async with shop.open() as connected:
+        async with server.open() as connected:
             old = await initialized(connected)
             refused = await refusal(old, method, {"taskId": task_id, "inputResponses": {}})
             assert refused.code == -32601
 
 
 async def test_a_caller_of_the_older_protocol_gets_results_and_is_refused_what_runs_only_as_a_task() -> None:
-    shop = Shop()
-    add_gated(shop).open.set()
-    add_gated(shop, "alone", mode="required")
-    async with shop.open() as connected:
+    server = ExampleServer()
+    add_gated(server).open.set()
+    add_gated(server, "alone", mode="required")
+    async with server.open() as connected:
         old = await initialized(connected)
         for params in ({"name": "gated"}, {"name": "gated", "task": {"ttl": 1_000}}):
-            (answer,) = [one async for one in old.wire.exchange(old.message("tools/call", params), {})]
+            (answer,) = [one async for one in old.transport.exchange(old.message("tools/call", params), {})]
             assert answer["result"]["content"] == [{"type": "text", "text": "through"}]
             assert "taskId" not in str(answer)
         refused = await refusal(old, "tools/call", {"name": "alone", "task": {}})
@@ -146,10 +146,10 @@ class OldCaller(Caller):
 
 
 async def initialized(caller: Caller) -> Caller:
-    old = OldCaller(caller.wire)
+    old = OldCaller(caller.transport)
     hello = {"protocolVersion": OLD, "capabilities": LEGACY, "clientInfo": {"name": "old", "version": "1"}}
     message = old.message("initialize", hello)
-    (answer,) = [one async for one in old.wire.exchange(message, {})]
+    (answer,) = [one async for one in old.transport.exchange(message, {})]
     assert answer["result"]["protocolVersion"] == OLD
     assert "tasks" not in answer["result"]["capabilities"]
     return old

@@ -1,4 +1,4 @@
-"""Calls that become tasks: when they do, when they don't, and what the caller gets to hold."""
+"""Which calls become tasks, and what their callers get."""
 
 # pyright: reportUnusedFunction=false
 
@@ -16,12 +16,12 @@ from raincheck.core.owner import Scope
 from raincheck.core.records import TaskId
 from raincheck.testing import FakeClock
 from tests.support.server.caller_v2026 import TASKS, Caller
-from tests.support.server.example import Shop
-from tests.support.server.fallback.clock import LEASED, WatchedClock
+from tests.support.server.example import ExampleServer
+from tests.support.server.fallback.clock import LONG_LEASE, WatchedClock
 from tests.support.server.tools import (
     LEGACY,
     NO_TASKS,
-    ON_BOTH_WIRES,
+    ON_BOTH_TRANSPORTS,
     add_gated,
     add_greeting,
     refusal,
@@ -35,14 +35,14 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 REQUIRED = {"requiredCapabilities": TASKS}
 
 
-@ON_BOTH_WIRES
+@ON_BOTH_TRANSPORTS
 @pytest.mark.requirement(
     "create-result-type", "create-no-request-state", "per-request-opt-in", "server-decides", "wire-field-names"
 )
 async def test_a_caller_that_declares_the_extension_gets_a_task_without_asking_for_one(way: str) -> None:
-    shop = Shop()
-    gate = add_gated(shop)
-    async with shop.open_by(way, capabilities=TASKS) as caller:
+    server = ExampleServer()
+    gate = add_gated(server)
+    async with server.open_by(way, capabilities=TASKS) as caller:
         created = await caller.call("gated")
         assert created["resultType"] == "task"
         assert created["status"] == "working"
@@ -64,13 +64,13 @@ async def test_a_caller_that_declares_the_extension_gets_a_task_without_asking_f
         assert text_of(await caller.result(created["taskId"])) == "through"
 
 
-@ON_BOTH_WIRES
+@ON_BOTH_TRANSPORTS
 @pytest.mark.requirement("create-needs-declaration", "no-task-result-type-elsewhere")
-async def test_a_call_that_does_not_declare_the_extension_gets_its_result_whatever_others_declared(way: str) -> None:
-    shop = Shop()
-    gate = add_gated(shop)
+async def test_a_call_without_the_extension_gets_its_result_whatever_other_calls_declared(way: str) -> None:
+    server = ExampleServer()
+    gate = add_gated(server)
     gate.open.set()
-    async with shop.open_by(way) as caller:
+    async with server.open_by(way) as caller:
         await caller.start("gated")
         result = await without_tasks(caller).call("gated")
         assert result["resultType"] == "complete"
@@ -78,44 +78,44 @@ async def test_a_call_that_does_not_declare_the_extension_gets_its_result_whatev
         await caller.start("gated")
 
 
-@ON_BOTH_WIRES
+@ON_BOTH_TRANSPORTS
 @pytest.mark.requirement("legacy-capability-counts-as-none", "create-needs-declaration")
 async def test_a_caller_with_only_the_older_capability_gets_its_result(way: str) -> None:
-    shop = Shop()
-    add_gated(shop).open.set()
-    async with shop.open_by(way, capabilities=LEGACY) as caller:
+    server = ExampleServer()
+    add_gated(server).open.set()
+    async with server.open_by(way, capabilities=LEGACY) as caller:
         assert (await caller.call("gated"))["resultType"] == "complete"
 
 
 @pytest.mark.requirement("legacy-capability-counts-as-none", "missing-capability-code")
 async def test_a_caller_with_only_the_older_capability_is_refused_what_runs_only_as_a_task() -> None:
-    shop = Shop()
-    add_gated(shop, mode="required")
-    async with shop.open(capabilities=LEGACY) as caller:
+    server = ExampleServer()
+    add_gated(server, mode="required")
+    async with server.open(capabilities=LEGACY) as caller:
         assert (await refusal(caller, "tools/call", {"name": "gated", "arguments": {}})).code == -32021
 
 
 @pytest.mark.requirement("legacy-task-param-ignored")
 @pytest.mark.parametrize("task", [{"ttl": 60_000}, {}, {"ttl": "soon"}, "yes", None])
 async def test_the_older_task_parameter_neither_makes_a_task_nor_changes_one(task: object) -> None:
-    shop = Shop()
-    gate = add_gated(shop)
-    async with shop.open() as caller:
+    server = ExampleServer()
+    gate = add_gated(server)
+    async with server.open() as caller:
         with_it, without_it = await caller.call("gated", task=task), await caller.call("gated")
         assert with_it["resultType"] == "task"
         assert with_it["ttlMs"] == without_it["ttlMs"]
         assert with_it.keys() == without_it.keys()
         gate.open.set()
-        plain = await without_tasks(caller).call("gated", task=task)
-        assert plain["resultType"] == "complete"
+        fallback_caller = await without_tasks(caller).call("gated", task=task)
+        assert fallback_caller["resultType"] == "complete"
 
 
-@ON_BOTH_WIRES
+@ON_BOTH_TRANSPORTS
 @pytest.mark.requirement("missing-capability-code", "missing-capability-data")
 async def test_a_tool_that_runs_only_as_a_task_is_refused_to_a_caller_that_can_not_take_one(way: str) -> None:
-    shop = Shop()
-    gate = add_gated(shop, mode="required")
-    async with shop.open_by(way) as caller:
+    server = ExampleServer()
+    gate = add_gated(server, mode="required")
+    async with server.open_by(way) as caller:
         refused = await refusal(without_tasks(caller), "tools/call", {"name": "gated", "arguments": {}})
         assert (refused.code, refused.data) == (-32021, REQUIRED)
         assert "io.modelcontextprotocol/tasks" in refused.message
@@ -128,14 +128,14 @@ async def test_a_tool_that_runs_only_as_a_task_is_refused_to_a_caller_that_can_n
 
 @pytest.mark.requirement("sync-call-answers-plainly", "no-task-result-type-elsewhere", "complete-elsewhere")
 async def test_tools_that_make_no_tasks_answer_a_declared_caller_with_their_results() -> None:
-    shop = Shop()
-    add_gated(shop, "forbidden", mode="forbidden").open.set()
+    server = ExampleServer()
+    add_gated(server, "forbidden", mode="forbidden").open.set()
 
-    @shop.mcp.tool()
+    @server.mcp.tool()
     def plain() -> str:
         return "as ever"
 
-    async with shop.open() as caller:
+    async with server.open() as caller:
         for tool, text in (("plain", "as ever"), ("forbidden", "through")):
             result = await caller.call(tool)
             assert result["resultType"] == "complete"
@@ -143,26 +143,26 @@ async def test_tools_that_make_no_tasks_answer_a_declared_caller_with_their_resu
 
 
 @pytest.mark.requirement("quick-call-answers-plainly", "complete-elsewhere")
-async def test_a_call_that_ends_within_its_window_is_answered_with_its_result() -> None:
+async def test_a_call_that_ends_within_its_inline_window_returns_its_result() -> None:
     # A clock that stands still: the window never closes.
-    shop = Shop(clock=FakeClock())
+    server = ExampleServer(clock=FakeClock())
 
-    @shop.tasks.tool(inline_for=2)
+    @server.tasks.tool(inline_for=2)
     async def add(a: int, b: int) -> dict[str, int]:
         return {"sum": a + b}
 
-    async with shop.open() as caller:
+    async with server.open() as caller:
         result = await caller.call("add", {"a": 1, "b": 2})
         assert result["resultType"] == "complete"
         assert result["structuredContent"] == {"sum": 3}
         assert "taskId" not in result
 
 
-async def test_a_call_that_outlasts_its_window_is_answered_with_its_task() -> None:
+async def test_a_call_that_outlasts_its_inline_window_returns_its_task() -> None:
     clock = WatchedClock()
-    shop = Shop(clock=clock, settings=LEASED)
-    gate = add_gated(shop, inline_for=2)
-    async with shop.open() as caller:
+    server = ExampleServer(clock=clock, settings=LONG_LEASE)
+    gate = add_gated(server, inline_for=2)
+    async with server.open() as caller:
         call = asyncio.create_task(caller.call("gated"))
         await clock.asleep(2)
         clock.advance(1.9)
@@ -175,45 +175,45 @@ async def test_a_call_that_outlasts_its_window_is_answered_with_its_task() -> No
         assert text_of(await caller.result(created["taskId"])) == "through"
 
 
-async def test_a_call_that_fails_within_its_window_is_answered_with_its_error() -> None:
-    shop = Shop(clock=FakeClock())
+async def test_a_call_that_fails_within_its_inline_window_returns_its_error() -> None:
+    server = ExampleServer(clock=FakeClock())
 
-    @shop.tasks.tool(inline_for=2)
+    @server.tasks.tool(inline_for=2)
     async def fail() -> None:
         raise MCPError(-32042, "go there first", {"where": None})
 
-    async with shop.open() as caller:
+    async with server.open() as caller:
         refused = await refusal(caller, "tools/call", {"name": "fail"})
         assert (refused.code, refused.message, refused.data) == (-32042, "go there first", {"where": None})
 
 
 @pytest.mark.parametrize("settings", [{}, {"inline_for": 30}, {"mode": "forbidden"}])
-async def test_a_tool_whose_tasks_are_not_kept_still_answers_who_waits(settings: dict[str, Any]) -> None:
-    shop = Shop()
-    add_gated(shop, retention=Retention(keep=timedelta(0)), **settings).open.set()
-    async with shop.open(capabilities=None if settings else NO_TASKS) as caller:
+async def test_a_tool_without_retention_still_answers_waiting_callers(settings: dict[str, Any]) -> None:
+    server = ExampleServer()
+    add_gated(server, retention=Retention(keep=timedelta(0)), **settings).open.set()
+    async with server.open(capabilities=None if settings else NO_TASKS) as caller:
         assert text_of(await caller.call("gated")) == "through"
 
 
-async def test_a_question_within_the_window_hands_out_the_task_that_asks_it() -> None:
-    shop = Shop(clock=FakeClock())
-    add_greeting(shop, inline_for=2)
-    async with shop.open() as caller:
+async def test_a_question_within_the_inline_window_returns_the_task_that_asks() -> None:
+    server = ExampleServer(clock=FakeClock())
+    add_greeting(server, inline_for=2)
+    async with server.open() as caller:
         created = await caller.call("greet")
         assert (created["resultType"], created["status"]) == ("task", "input_required")
-        # A new task is told without what it asks; a poll has that.
+        # A new task is returned without its questions. A poll returns them.
         assert "inputRequests" not in created
         assert list((await caller.get(created["taskId"]))["inputRequests"]) == ["elicit-0"]
 
 
-@ON_BOTH_WIRES
+@ON_BOTH_TRANSPORTS
 @pytest.mark.requirement("durable-before-answer", "wait-for-consistency")
 async def test_when_the_answer_arrives_another_process_finds_the_task_in_the_file(way: str, tmp_path: Path) -> None:
     file = tmp_path / "tasks.db"
-    shop, other = Shop(file, works=False), Shop(file, works=False)
-    add_gated(shop)
+    server, other = ExampleServer(file, works=False), ExampleServer(file, works=False)
+    add_gated(server)
     add_gated(other)
-    async with shop.open_by(way) as caller, other.open_by(way) as elsewhere, open_store(file) as store:
+    async with server.open_by(way) as caller, other.open_by(way) as elsewhere, open_store(file) as store:
         for _ in range(5):
             task_id = await caller.start("gated")
             view = await store.view(TaskId(task_id), Scope.everything(), now=datetime.now(UTC))  # noqa: TID251 - it is no rule of ours that is asked
@@ -223,9 +223,9 @@ async def test_when_the_answer_arrives_another_process_finds_the_task_in_the_fil
 
 @pytest.mark.requirement("durable-before-answer")
 async def test_a_poll_on_receipt_of_the_answer_resolves() -> None:
-    shop = Shop(works=False)
-    add_gated(shop)
-    async with shop.open() as caller:
+    server = ExampleServer(works=False)
+    add_gated(server)
+    async with server.open() as caller:
         for _ in range(20):
             created = await caller.call("gated")
             got = await caller.get(created["taskId"])
@@ -233,11 +233,11 @@ async def test_a_poll_on_receipt_of_the_answer_resolves() -> None:
 
 
 @pytest.mark.requirement("ids-unguessable")
-async def test_ids_have_128_bits_of_chance_in_them() -> None:
+async def test_ids_have_128_random_bits() -> None:
     clock = FakeClock()
-    shop = Shop(works=False, clock=clock)
-    add_gated(shop)
-    async with shop.open() as caller:
+    server = ExampleServer(works=False, clock=clock)
+    add_gated(server)
+    async with server.open() as caller:
         # All of the same moment, so that what differs is chance alone.
         ids = [await caller.start("gated") for _ in range(64)]
     assert len({len(one) for one in ids}) == 1
@@ -246,23 +246,23 @@ async def test_ids_have_128_bits_of_chance_in_them() -> None:
     assert sum(len(letters) >= 8 for letters in by_place) >= 32
 
 
-async def test_a_call_with_wrong_arguments_is_told_so_and_makes_no_task() -> None:
-    shop = Shop()
+async def test_a_call_with_wrong_arguments_gets_an_error_and_makes_no_task() -> None:
+    server = ExampleServer()
 
-    @shop.tasks.tool(mode="required")
+    @server.tasks.tool(mode="required")
     async def add(a: int) -> int:
         return a
 
-    async with shop.open() as caller:
+    async with server.open() as caller:
         result = await caller.call("add", {"a": "many"})
         assert result["resultType"] == "complete"
         assert result["isError"] is True
         assert "a" in text_of(result)
-        assert (await shop.tasks.engine.list_tasks()).tasks == ()
+        assert (await server.tasks.engine.list_tasks()).tasks == ()
 
 
 async def test_a_call_of_an_unknown_tool_is_answered_as_without_tasks() -> None:
-    shop = Shop()
-    add_gated(shop)
-    async with shop.open() as caller, in_memory(MCPServer("shop")) as bare:
+    server = ExampleServer()
+    add_gated(server)
+    async with server.open() as caller, in_memory(MCPServer("shop")) as bare:
         assert await caller.call("nothing") == await Caller(bare).call("nothing")

@@ -1,4 +1,4 @@
-"""Headers of requests over HTTP: proxies route by them, so they must say what the body says."""
+"""HTTP headers by which proxies route must agree with the body of the request."""
 
 import base64
 from typing import Any
@@ -6,24 +6,24 @@ from typing import Any
 import pytest
 
 from tests.support.server.caller_v2026 import Caller
-from tests.support.server.example import Shop
+from tests.support.server.example import ExampleServer
 from tests.support.server.tools import add_gated, refusal
-from tests.support.server.transports import HttpWire
+from tests.support.server.transports import HttpTransport
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
 METHODS = ["tasks/get", "tasks/update", "tasks/cancel"]
 
 
-def new_shop() -> Shop:
-    shop = Shop(works=False)
-    add_gated(shop)
-    return shop
+def new_server() -> ExampleServer:
+    server = ExampleServer(works=False)
+    add_gated(server)
+    return server
 
 
 def last_status(caller: Caller) -> int:
-    assert isinstance(caller.wire, HttpWire)
-    return caller.wire.last_status
+    assert isinstance(caller.transport, HttpTransport)
+    return caller.transport.last_status
 
 
 def about(task_id: str) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def about(task_id: str) -> dict[str, Any]:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.requirement("headers-accepted")
 async def test_headers_that_agree_with_the_body_change_nothing(method: str) -> None:
-    async with new_shop().open_http() as caller:
+    async with new_server().open_http() as caller:
         task_id = await caller.start("gated")
         answer = await caller.request(method, about(task_id), headers={"mcp-method": method, "mcp-name": task_id})
         assert answer["resultType"] == "complete"
@@ -43,7 +43,7 @@ async def test_headers_that_agree_with_the_body_change_nothing(method: str) -> N
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.requirement("headers-accepted")
 async def test_a_name_may_come_encoded(method: str) -> None:
-    async with new_shop().open_http() as caller:
+    async with new_server().open_http() as caller:
         task_id = await caller.start("gated")
         encoded = f"=?base64?{base64.b64encode(task_id.encode()).decode()}?="
         await caller.request(method, about(task_id), headers={"mcp-name": encoded})
@@ -52,7 +52,7 @@ async def test_a_name_may_come_encoded(method: str) -> None:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.requirement("headers-name-mismatch", "standard-errors")
 async def test_a_request_about_another_task_than_its_header_names_is_refused(method: str) -> None:
-    async with new_shop().open_http() as caller:
+    async with new_server().open_http() as caller:
         task_id, other = await caller.start("gated"), await caller.start("gated")
         before = await caller.get(task_id)
         # Whether the one in the header exists makes no difference.
@@ -69,9 +69,9 @@ async def test_a_request_about_another_task_than_its_header_names_is_refused(met
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.requirement("headers-name-mismatch")
 async def test_a_request_without_the_header_is_refused(method: str) -> None:
-    async with new_shop().open_http() as caller:
+    async with new_server().open_http() as caller:
         task_id = await caller.start("gated")
-        nameless = Nameless(caller.wire)
+        nameless = Nameless(caller.transport)
         refused = await refusal(nameless, method, about(task_id))
         assert (refused.code, last_status(caller)) == (-32020, 400)
         assert (await caller.get(task_id))["status"] == "working"
@@ -85,7 +85,7 @@ class Nameless(Caller):
 @pytest.mark.requirement("headers-method-mismatch")
 @pytest.mark.parametrize("method", METHODS)
 async def test_a_request_of_another_method_than_its_header_names_is_refused(method: str) -> None:
-    async with new_shop().open_http() as caller:
+    async with new_server().open_http() as caller:
         task_id = await caller.start("gated")
         for named in ("tools/call", *(one for one in METHODS if one != method)):
             refused = await refusal(caller, method, about(task_id), headers={"mcp-method": named})
@@ -95,7 +95,7 @@ async def test_a_request_of_another_method_than_its_header_names_is_refused(meth
 
 @pytest.mark.requirement("headers-tolerated-on-call")
 async def test_a_call_with_the_right_headers_is_answered_with_its_task() -> None:
-    async with new_shop().open_http() as caller:
+    async with new_server().open_http() as caller:
         headers = {"mcp-method": "tools/call", "mcp-name": "gated"}
         created = await caller.request("tools/call", {"name": "gated", "arguments": {}}, headers=headers)
         assert created["resultType"] == "task"
@@ -104,9 +104,9 @@ async def test_a_call_with_the_right_headers_is_answered_with_its_task() -> None
 
 @pytest.mark.requirement("headers-name-mismatch")
 async def test_a_call_of_another_tool_than_its_header_names_makes_no_task() -> None:
-    shop = Shop()
-    gate = add_gated(shop)
-    async with shop.open_http() as caller:
+    server = ExampleServer()
+    gate = add_gated(server)
+    async with server.open_http() as caller:
         params: dict[str, Any] = {"name": "gated", "arguments": {}}
         assert (await refusal(caller, "tools/call", params, headers={"mcp-name": "other"})).code == -32020
         task_id = await caller.start("gated")

@@ -1,4 +1,4 @@
-"""The SDK's own client: with a small extension it drives tasks, and without one it never sees that there are any."""
+"""The SDK's own client drives tasks with a small extension, and sees none of them without it."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from raincheck import TaskContext
 from tests.support.server.caller_v2026 import EXTENSION
-from tests.support.server.example import Shop
+from tests.support.server.example import ExampleServer
 from tests.support.server.transports import over_http
 
 pytestmark = pytest.mark.anyio
@@ -107,40 +107,40 @@ class Sure(BaseModel):
     sure: bool
 
 
-def build() -> Shop:
-    shop = Shop()
+def build() -> ExampleServer:
+    server = ExampleServer()
 
-    @shop.tasks.tool
+    @server.tasks.tool
     async def add(a: int, b: int, task: TaskContext) -> int:
         await task.progress(1, 2, "adding")
         return a + b
 
-    @shop.tasks.tool
+    @server.tasks.tool
     async def confirm(task: TaskContext) -> str:
         reply = await task.elicit("Sure?", Sure)
         again = await task.elicit("Really?", Sure)
         return f"{reply.action} {again.action}"
 
-    @shop.tasks.tool
+    @server.tasks.tool
     async def wait() -> None:
         await asyncio.Event().wait()
 
-    @shop.mcp.tool()
+    @server.mcp.tool()
     async def enabled(ctx: Context[Any, Any]) -> str:
         return (await ctx.elicit("Sure?", Sure)).action
 
-    shop.tasks.enable("enabled")
-    return shop
+    server.tasks.enable("enabled")
+    return server
 
 
 @asynccontextmanager
 async def connected(way: str, **options: Any) -> AsyncGenerator[Client]:
-    shop = build()
+    server = build()
     if way == "memory":
-        async with Client(shop.mcp, **options) as client:
+        async with Client(server.mcp, **options) as client:
             yield client
     else:
-        async with over_http(shop.mcp.streamable_http_app()) as wire, Client(wire.url, **options) as client:
+        async with over_http(server.mcp.streamable_http_app()) as transport, Client(transport.url, **options) as client:
             yield client
 
 
@@ -194,7 +194,7 @@ modes = pytest.mark.parametrize("mode", ["auto", "legacy"])
 
 @ways
 @modes
-async def test_a_plain_client_gets_results_as_if_there_were_no_tasks(way: str, mode: str) -> None:
+async def test_a_client_without_tasks_gets_results_as_if_there_were_no_tasks(way: str, mode: str) -> None:
     async with connected(way, mode=mode) as client:
         assert client.protocol_version == ("2026-07-28" if mode == "auto" else "2025-11-25")
         assert (await client.call_tool("add", {"a": 1, "b": 2})).structured_content == {"result": 3}
@@ -204,7 +204,7 @@ async def test_a_plain_client_gets_results_as_if_there_were_no_tasks(way: str, m
 
 @ways
 @modes
-async def test_a_plain_client_is_asked_through_its_callback_each_question_once(way: str, mode: str) -> None:
+async def test_a_client_without_tasks_is_asked_each_question_once_through_its_callback(way: str, mode: str) -> None:
     user = User()
     async with connected(way, mode=mode, elicitation_callback=user.answer) as client:
         result = await client.call_tool("confirm", {})
@@ -217,37 +217,37 @@ async def test_a_plain_client_is_asked_through_its_callback_each_question_once(w
 
 @ways
 @modes
-async def test_a_plain_client_hears_of_progress(way: str, mode: str) -> None:
-    heard: list[tuple[float, float | None, str | None]] = []
+async def test_a_client_without_tasks_gets_progress(way: str, mode: str) -> None:
+    received: list[tuple[float, float | None, str | None]] = []
 
     async def hear(progress: float, total: float | None, message: str | None) -> None:
-        heard.append((progress, total, message))
+        received.append((progress, total, message))
         gate.set()
 
-    shop = Shop()
+    server = ExampleServer()
     gate = asyncio.Event()
 
-    @shop.tasks.tool
+    @server.tasks.tool
     async def work(task: TaskContext) -> str:
         await task.progress(1, 2, "half-way")
         await gate.wait()
         return "done"
 
     async with (
-        over_http(shop.mcp.streamable_http_app()) as wire,
-        Client(wire.url if way == "http" else shop.mcp, mode=mode) as client,
+        over_http(server.mcp.streamable_http_app()) as transport,
+        Client(transport.url if way == "http" else server.mcp, mode=mode) as client,
     ):
         result = await client.call_tool("work", {}, progress_callback=hear)
         assert getattr(result.content[0], "text", None) == "done"
-    assert heard[0] == (1, 2, "half-way")
+    assert received[0] == (1, 2, "half-way")
 
 
 @modes
-async def test_a_plain_client_that_leaves_stops_the_work(mode: str) -> None:
-    shop = Shop()
+async def test_a_client_without_tasks_that_disconnects_stops_the_work(mode: str) -> None:
+    server = ExampleServer()
     began, stopped = asyncio.Event(), asyncio.Event()
 
-    @shop.tasks.tool
+    @server.tasks.tool
     async def work() -> None:
         began.set()
         try:
@@ -255,7 +255,7 @@ async def test_a_plain_client_that_leaves_stops_the_work(mode: str) -> None:
         finally:
             stopped.set()
 
-    async with Client(shop.mcp, mode=mode) as client:
+    async with Client(server.mcp, mode=mode) as client:
         calling = asyncio.create_task(client.call_tool("work", {}))
         await began.wait()
         calling.cancel()

@@ -1,4 +1,4 @@
-"""Calls in several rounds: questions before there is a task, and those of a task whose caller does not see it."""
+"""Calls in several rounds: questions before there is a task, and questions of a hidden task."""
 
 # pyright: reportUnusedFunction=false
 
@@ -17,16 +17,16 @@ from mcp_types import CallToolRequestParams, CallToolResult, ListToolsResult, Pa
 from raincheck import Owner, TaskContext, Tasks
 from raincheck.core.lifecycle import Phase
 from tests.support.server.caller_v2026 import ASKABLE, TASKS, Caller, Refused
-from tests.support.server.example import QUICK, Shop
+from tests.support.server.example import QUICK, ExampleServer
 from tests.support.server.tools import (
     NO_TASKS,
-    ON_BOTH_WIRES,
+    ON_BOTH_TRANSPORTS,
     YES,
     Name,
     add_gated,
     add_greeting,
+    other_owner,
     refusal,
-    somebody_else,
     text_of,
     without_tasks,
 )
@@ -39,14 +39,14 @@ async def ask_for_name() -> Elicit[Name]:
     return Elicit("Who are you?", Name)
 
 
-def add_booking(shop: Shop, **settings: Any) -> list[str]:
-    """A tool that needs a name before it begins. The ids of its tasks are in the list."""
+def add_booking(example_server: ExampleServer, **settings: Any) -> list[str]:
+    """Add a tool that requires a name first. Return the list in which it records its task ids."""
     begun: list[str] = []
 
-    @shop.tasks.tool(**settings)
+    @example_server.tasks.tool(**settings)
     async def book(day: str, name: Annotated[Name, Resolve(ask_for_name)], task: TaskContext) -> str:
         begun.append(task.id)
-        await task.sleep(0.2)  # long enough to park: the name is still known when it goes on
+        await task.sleep(0.2)  # long enough to park: the name is still known when it resumes
         return f"{name.name} on {day}"
 
     return begun
@@ -58,12 +58,12 @@ async def next_round(caller: Caller, tool: str, asked: Message, answer: Any = YE
     return await caller.call(tool, arguments, inputResponses=answers, requestState=asked["requestState"])
 
 
-@ON_BOTH_WIRES
+@ON_BOTH_TRANSPORTS
 @pytest.mark.requirement("input-before-task", "create-no-request-state")
-async def test_what_a_tool_needs_to_know_is_asked_before_there_is_a_task(way: str) -> None:
-    shop = Shop()
-    begun = add_booking(shop)
-    async with shop.open_by(way) as caller:
+async def test_required_input_of_a_tool_is_requested_before_there_is_a_task(way: str) -> None:
+    example_server = ExampleServer()
+    begun = add_booking(example_server)
+    async with example_server.open_by(way) as caller:
         asked = await caller.call("book", {"day": "Monday"})
         assert asked["resultType"] == "input_required"
         (request,) = asked["inputRequests"].values()
@@ -78,88 +78,88 @@ async def test_what_a_tool_needs_to_know_is_asked_before_there_is_a_task(way: st
         assert set(begun) == {created["taskId"]}
 
 
-@ON_BOTH_WIRES
+@ON_BOTH_TRANSPORTS
 @pytest.mark.requirement("input-before-task")
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-async def test_who_does_not_tell_it_gets_an_error_result_and_no_task(action: str, way: str) -> None:
-    shop = Shop()
-    begun = add_booking(shop)
-    async with shop.open_by(way) as caller:
+async def test_a_caller_that_declines_required_input_gets_an_error_result_and_no_task(action: str, way: str) -> None:
+    example_server = ExampleServer()
+    begun = add_booking(example_server)
+    async with example_server.open_by(way) as caller:
         asked = await caller.call("book", {"day": "Monday"})
         result = await next_round(caller, "book", asked, {"action": action}, day="Monday")
         assert result["resultType"] == "complete"
         assert result["isError"] is True
         assert "book" in text_of(result)
         if way == "open":
-            assert (await shop.tasks.engine.list_tasks()).tasks == ()
+            assert (await example_server.tasks.engine.list_tasks()).tasks == ()
         assert begun == []
 
 
-async def test_a_tool_that_takes_a_no_gets_it() -> None:
-    shop = Shop()
+async def test_a_tool_that_accepts_a_refusal_gets_it() -> None:
+    example_server = ExampleServer()
 
-    @shop.tasks.tool()
+    @example_server.tasks.tool()
     async def book(answer: Annotated[ElicitationResult[Name], Resolve(ask_for_name)]) -> str:
         return f"they said {answer.action}"
 
-    async with shop.open() as caller:
+    async with example_server.open() as caller:
         asked = await caller.call("book")
         created = await next_round(caller, "book", asked, {"action": "decline"})
         assert text_of(await caller.result(created["taskId"])) == "they said decline"
 
 
-async def test_what_must_be_asked_of_a_caller_that_can_not_be_asked_makes_no_task() -> None:
-    shop = Shop()
-    begun = add_booking(shop)
-    async with shop.open(capabilities=TASKS) as caller:
+async def test_required_input_of_a_caller_that_can_not_be_asked_makes_no_task() -> None:
+    example_server = ExampleServer()
+    begun = add_booking(example_server)
+    async with example_server.open(capabilities=TASKS) as caller:
         refused = await refusal(caller, "tools/call", {"name": "book", "arguments": {"day": "Monday"}})
         assert refused.code == -32021
         assert "elicitation" in refused.data["requiredCapabilities"]
-        assert (await shop.tasks.engine.list_tasks()).tasks == ()
+        assert (await example_server.tasks.engine.list_tasks()).tasks == ()
         assert begun == []
 
 
-async def test_a_tool_of_tasks_alone_asks_nothing_of_a_caller_that_can_not_take_one() -> None:
-    shop = Shop()
-    add_booking(shop, mode="required")
-    async with shop.open(capabilities=NO_TASKS) as caller:
+async def test_a_tool_that_requires_tasks_asks_nothing_of_a_caller_without_them() -> None:
+    example_server = ExampleServer()
+    add_booking(example_server, mode="required")
+    async with example_server.open(capabilities=NO_TASKS) as caller:
         refused = await refusal(caller, "tools/call", {"name": "book", "arguments": {"day": "Monday"}})
         assert (refused.code, refused.data) == (-32021, {"requiredCapabilities": TASKS})
 
 
-@ON_BOTH_WIRES
+@ON_BOTH_TRANSPORTS
 @pytest.mark.requirement("create-needs-declaration")
 async def test_a_caller_without_tasks_is_asked_in_rounds_what_the_task_asks(way: str) -> None:
-    shop = Shop()
-    heard = add_greeting(shop)
-    async with shop.open_by(way, capabilities=NO_TASKS) as caller:
+    example_server = ExampleServer()
+    received = add_greeting(example_server)
+    async with example_server.open_by(way, capabilities=NO_TASKS) as caller:
         asked = await caller.call("greet")
         assert asked["resultType"] == "input_required"
         assert asked["inputRequests"]["elicit-0"]["params"]["message"] == "Who are you?"
         assert text_of(await next_round(caller, "greet", asked)) == "Hello, Ada!"
-        assert heard == [("accept", {"name": "Ada"})]
+        assert received == [("accept", {"name": "Ada"})]
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-async def test_a_no_in_a_round_reaches_the_body(action: str) -> None:
-    shop = Shop()
-    add_greeting(shop)
-    async with shop.open(capabilities=NO_TASKS) as caller:
+async def test_a_refusal_in_a_round_reaches_the_body(action: str) -> None:
+    example_server = ExampleServer()
+    add_greeting(example_server)
+    async with example_server.open(capabilities=NO_TASKS) as caller:
         asked = await caller.call("greet")
         assert text_of(await next_round(caller, "greet", asked, {"action": action})) == f"You said {action}."
 
 
 async def test_rounds_before_the_task_and_during_it_follow_each_other() -> None:
-    shop = Shop()
+    example_server = ExampleServer()
 
-    @shop.tasks.tool()
+    @example_server.tasks.tool()
     async def book(name: Annotated[Name, Resolve(ask_for_name)], task: TaskContext) -> str:
         first = await task.elicit("Which day?", Name)
         second = await task.elicit("Which hour?", Name)
         return f"{name.name}, {first.content}, {second.content}"
 
     messages: list[str] = []
-    async with shop.open(capabilities=NO_TASKS) as caller:
+    async with example_server.open(capabilities=NO_TASKS) as caller:
         answer = await caller.call("book")
         while answer["resultType"] == "input_required":
             (request,) = answer["inputRequests"].values()
@@ -169,21 +169,21 @@ async def test_rounds_before_the_task_and_during_it_follow_each_other() -> None:
         assert messages == ["Who are you?", "Which day?", "Which hour?"]
         assert text_of(answer) == "Who are you?, {'name': 'Which day?'}, {'name': 'Which hour?'}"
         # One task, however many rounds.
-        assert len((await shop.tasks.engine.list_tasks()).tasks) == 1
+        assert len((await example_server.tasks.engine.list_tasks()).tasks) == 1
 
 
-async def test_a_round_may_bring_some_of_the_answers_and_is_asked_for_the_rest() -> None:
-    shop = Shop()
+async def test_a_round_may_bring_some_answers_and_gets_the_remaining_questions() -> None:
+    example_server = ExampleServer()
 
-    @shop.tasks.tool()
+    @example_server.tasks.tool()
     async def interview(task: TaskContext) -> list[Any]:
         replies = await asyncio.gather(*(task.elicit(f"{one}?", Name, name=one) for one in ("first", "second")))
         return [reply.content for reply in replies]
 
-    async with shop.open(capabilities=NO_TASKS) as caller:
+    async with example_server.open(capabilities=NO_TASKS) as caller:
         asked = await caller.call("interview")
         while set(asked["inputRequests"]) != {"first-0", "second-0"}:
-            # Not both of them in one round, on a busy machine: go on without an answer.
+            # On a busy machine not both come in one round: continue without an answer.
             asked = await caller.call("interview", requestState=asked["requestState"])
         state = asked["requestState"]
         rest = await caller.call("interview", inputResponses={"second-0": YES, "x": YES}, requestState=state)
@@ -195,66 +195,66 @@ async def test_a_round_may_bring_some_of_the_answers_and_is_asked_for_the_rest()
 
 
 async def test_a_wrong_answer_in_a_round_is_refused_and_may_be_given_again() -> None:
-    shop = Shop()
-    heard = add_greeting(shop)
-    async with shop.open(capabilities=NO_TASKS) as caller:
+    example_server = ExampleServer()
+    received = add_greeting(example_server)
+    async with example_server.open(capabilities=NO_TASKS) as caller:
         asked = await caller.call("greet")
         wrong = {"inputResponses": {"elicit-0": {"action": "accept", "content": {"name": 7}}}}
         params = {"name": "greet", "arguments": {}, **wrong, "requestState": asked["requestState"]}
         refused = await refusal(caller, "tools/call", params)
         assert refused.code == -32602
         assert "elicit-0" in refused.message
-        assert heard == []
+        assert received == []
         assert text_of(await next_round(caller, "greet", asked)) == "Hello, Ada!"
 
 
 async def test_a_round_that_is_repeated_gets_the_same_result() -> None:
-    shop = Shop()
-    heard = add_greeting(shop)
-    async with shop.open(capabilities=NO_TASKS) as caller:
+    example_server = ExampleServer()
+    received = add_greeting(example_server)
+    async with example_server.open(capabilities=NO_TASKS) as caller:
         asked = await caller.call("greet")
         for _ in range(2):
             assert text_of(await next_round(caller, "greet", asked)) == "Hello, Ada!"
-        assert len(heard) == 1
+        assert len(received) == 1
 
 
-async def test_a_round_of_a_call_whose_task_was_stopped_meanwhile_is_told_so() -> None:
-    shop = Shop()
-    heard = add_greeting(shop)
-    async with shop.open(capabilities=NO_TASKS) as caller:
+async def test_a_round_of_a_call_whose_task_was_cancelled_gets_that_error() -> None:
+    example_server = ExampleServer()
+    received = add_greeting(example_server)
+    async with example_server.open(capabilities=NO_TASKS) as caller:
         asked = await caller.call("greet")
-        (task,) = (await shop.tasks.engine.list_tasks()).tasks
-        await shop.tasks.engine.cancel(task.id, reason="closing time")
+        (task,) = (await example_server.tasks.engine.list_tasks()).tasks
+        await example_server.tasks.engine.cancel(task.id, reason="closing time")
         with pytest.raises(Refused, match="-32000: closing time"):
             await next_round(caller, "greet", asked)
-        assert heard == []
+        assert received == []
 
 
-async def test_a_tool_that_hands_out_no_task_asks_everybody_in_rounds() -> None:
-    shop = Shop()
-    add_greeting(shop, mode="forbidden")
-    async with shop.open() as caller:
+async def test_a_tool_that_forbids_tasks_asks_every_caller_in_rounds() -> None:
+    example_server = ExampleServer()
+    add_greeting(example_server, mode="forbidden")
+    async with example_server.open() as caller:
         asked = await caller.call("greet")
         assert asked["resultType"] == "input_required"
         assert text_of(await next_round(caller, "greet", asked)) == "Hello, Ada!"
 
 
-async def test_the_hidden_task_of_a_caller_that_leaves_in_a_later_round_is_cancelled() -> None:
-    shop = Shop()
-    gate = add_gated(shop)
+async def test_the_hidden_task_of_a_caller_that_disconnects_in_a_later_round_is_cancelled() -> None:
+    example_server = ExampleServer()
+    gate = add_gated(example_server)
 
-    @shop.tasks.tool(mode="forbidden")
+    @example_server.tasks.tool(mode="forbidden")
     async def greet(task: TaskContext) -> None:
         await task.elicit("Who are you?", Name)
         await gate.pass_through(task)
 
-    async with shop.open() as caller:
+    async with example_server.open() as caller:
         asked = await caller.call("greet")
         call = asyncio.create_task(next_round(caller, "greet", asked))
-        await gate.begun.wait()
+        await gate.started.wait()
         call.cancel()
         await gate.stopped.wait()
-        assert (await shop.tasks.engine.wait(gate.task_ids[0])).task.phase is Phase.CANCELLED
+        assert (await example_server.tasks.engine.wait(gate.task_ids[0])).task.phase is Phase.CANCELLED
 
 
 @pytest.mark.parametrize(
@@ -263,29 +263,29 @@ async def test_the_hidden_task_of_a_caller_that_leaves_in_a_later_round_is_cance
 async def test_a_task_whose_caller_can_not_be_asked_ends_in_an_error_for_it_to_read(
     capabilities: dict[str, Any], fallback_wait: float | None
 ) -> None:
-    # A caller without tasks can't be asked in words where it is never told of its task.
-    shop = Shop(fallback_wait=fallback_wait)
-    add_greeting(shop)
-    async with shop.open(capabilities=capabilities) as caller:
+    # A caller without tasks can't be asked by text where it never gets its task id.
+    example_server = ExampleServer(fallback_wait=fallback_wait)
+    add_greeting(example_server)
+    async with example_server.open(capabilities=capabilities) as caller:
         answer = await caller.call("greet")
         result = await caller.result(answer["taskId"]) if answer["resultType"] == "task" else answer
         assert result["isError"] is True
         assert "did not declare the capability elicitation" in text_of(result)
 
 
-async def test_who_waits_for_a_task_without_seeing_it_hears_how_far_it_is() -> None:
-    shop = Shop()
+async def test_a_caller_that_waits_for_a_hidden_task_gets_its_progress() -> None:
+    example_server = ExampleServer()
     gate = asyncio.Event()
 
-    @shop.tasks.tool()
+    @example_server.tasks.tool()
     async def slow(task: TaskContext) -> str:
         await task.progress(1, 2, "half")
         await gate.wait()
         return "done"
 
-    async with shop.open(capabilities={}) as caller:
+    async with example_server.open(capabilities={}) as caller:
         message = caller.message("tools/call", {"name": "slow", "arguments": {}}, {"progressToken": "mine"})
-        came = caller.wire.exchange(message, {})
+        came = caller.transport.exchange(message, {})
         first = await anext(came)
         assert first["method"] == "notifications/progress"
         assert first["params"] == {"progressToken": "mine", "progress": 1, "total": 2, "message": "half"}
@@ -295,16 +295,16 @@ async def test_who_waits_for_a_task_without_seeing_it_hears_how_far_it_is() -> N
 
 
 @pytest.mark.requirement("access-checked-each-time")
-async def test_the_state_of_somebody_elses_call_is_refused_as_that_of_an_unknown_one() -> None:
-    shop = Shop()
-    heard = add_greeting(shop)
-    async with shop.open_http(headers={"authorization": "Bearer of mine"}, capabilities=NO_TASKS) as caller:
+async def test_the_request_state_of_another_owners_call_is_refused_like_an_unknown_one() -> None:
+    example_server = ExampleServer()
+    received = add_greeting(example_server)
+    async with example_server.open_http(headers={"authorization": "Bearer of mine"}, capabilities=NO_TASKS) as caller:
         asked = await caller.call("greet")
-        thief = without_tasks(somebody_else(caller))
+        thief = without_tasks(other_owner(caller))
         params = {"name": "greet", "arguments": {}, "inputResponses": {"elicit-0": YES}}
         refused = await refusal(thief, "tools/call", {**params, "requestState": asked["requestState"]})
         assert refused.code == -32602
-        assert heard == []
+        assert received == []
         assert text_of(await next_round(caller, "greet", asked)) == "Hello, Ada!"
 
 
@@ -325,25 +325,25 @@ async def bare_server() -> AsyncGenerator[tuple[Caller, list[str]]]:
     tasks = Tasks(server, "memory:", settings=QUICK, owner=lambda ctx: Owner.token("", (ctx.meta or {})["who"]))
     tasks.enable("one")
     tasks.enable("two")
-    async with in_memory(server) as wire:
-        yield Caller(wire, capabilities=ASKABLE), ran
+    async with in_memory(server) as transport:
+        yield Caller(transport, capabilities=ASKABLE), ran
 
 
 @pytest.mark.requirement("access-checked-each-time")
-async def test_a_state_that_was_made_up_is_refused_and_nothing_goes_on() -> None:
+async def test_an_invented_request_state_is_refused_without_effect() -> None:
     async with bare_server() as (caller, ran):
-        mine, theirs = {"who": "me"}, {"who": "them"}
+        mine, other = {"who": "me"}, {"who": "them"}
         asked = await caller.call("one", meta=mine)
         task_id = asked["requestState"].removeprefix("raincheck:")
         answers: dict[str, Any] = {key: {"action": "accept", "content": {}} for key in asked["inputRequests"]}
         params: dict[str, Any] = {"name": "one", "arguments": {}, "inputResponses": answers}
-        told: set[tuple[int, str]] = set()
+        errors: set[tuple[int, str]] = set()
         for made_up in (task_id, "nothing", "", f"{task_id}0"):
             state = f"raincheck:{made_up}"
-            refused = await refusal(caller, "tools/call", {**params, "requestState": state}, meta=theirs)
-            told.add((refused.code, refused.message.replace(repr(made_up), "…")))
-        assert {code for code, _ in told} == {-32602}
-        assert len(told) == 1
+            refused = await refusal(caller, "tools/call", {**params, "requestState": state}, meta=other)
+            errors.add((refused.code, refused.message.replace(repr(made_up), "…")))
+        assert {code for code, _ in errors} == {-32602}
+        assert len(errors) == 1
         other_tool = {**params, "name": "two", "requestState": asked["requestState"]}
         refused = await refusal(caller, "tools/call", other_tool, meta=mine)
         assert refused.code == -32602
@@ -353,13 +353,13 @@ async def test_a_state_that_was_made_up_is_refused_and_nothing_goes_on() -> None
         assert ran == ["one"]
 
 
-async def test_a_state_that_the_sdk_did_not_seal_is_refused() -> None:
-    shop = Shop()
-    heard = add_greeting(shop)
-    async with shop.open() as caller:
+async def test_a_request_state_that_the_sdk_did_not_seal_is_refused() -> None:
+    example_server = ExampleServer()
+    received = add_greeting(example_server)
+    async with example_server.open() as caller:
         task_id = await caller.start("greet")
         await caller.until(task_id, "input_required")
         for state in (f"raincheck:{task_id}", "raincheck:", "nonsense"):
             params = {"name": "greet", "arguments": {}, "inputResponses": {"elicit-0": YES}, "requestState": state}
             assert (await refusal(caller, "tools/call", params)).code == -32602
-        assert heard == []
+        assert received == []

@@ -1,4 +1,4 @@
-"""`tasks/update`: answers reach the body, wrong ones are refused, and those to nothing are ignored."""
+"""`tasks/update`: answers reach the body, invalid ones are refused, and unknown ones are ignored."""
 
 # pyright: reportUnusedFunction=false
 
@@ -9,8 +9,17 @@ import pytest
 
 from raincheck import TaskContext
 from tests.support.server.caller_v2026 import Caller
-from tests.support.server.example import Shop
-from tests.support.server.tools import ON_BOTH_WIRES, YES, Name, add_gated, add_greeting, but_for_meta, refusal, text_of
+from tests.support.server.example import ExampleServer
+from tests.support.server.tools import (
+    ON_BOTH_TRANSPORTS,
+    YES,
+    Name,
+    add_gated,
+    add_greeting,
+    refusal,
+    text_of,
+    without_meta,
+)
 from tests.support.server.transports import Message
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
@@ -18,10 +27,10 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 SHAPELESS: list[Any] = [YES, {}, {"action": "maybe"}, [], None, "yes", 7, True, {"a": {"deep": [None]}}]
 
 
-def add_interview(shop: Shop) -> None:
+def add_interview(server: ExampleServer) -> None:
     """A tool that asks two things at once."""
 
-    @shop.tasks.tool()
+    @server.tasks.tool()
     async def interview(task: TaskContext) -> list[str]:
         replies = await asyncio.gather(*(task.elicit(f"{one}?", Name, name=one) for one in ("first", "second")))
         return [reply.value.name if reply.value else reply.action for reply in replies]
@@ -36,53 +45,53 @@ async def until_asked(caller: Caller, task_id: str, *keys: str) -> Message:
     raise AssertionError(f"never asked {keys}")
 
 
-@ON_BOTH_WIRES
+@ON_BOTH_TRANSPORTS
 @pytest.mark.requirement("update-ack-empty", "update-result-type", "update-resumes")
-async def test_an_answer_is_acknowledged_with_nothing_and_the_task_goes_on_to_its_end(way: str) -> None:
-    shop = Shop()
-    heard = add_greeting(shop)
-    async with shop.open_by(way) as caller:
+async def test_an_answer_is_acknowledged_and_the_task_continues_to_its_end(way: str) -> None:
+    server = ExampleServer()
+    received = add_greeting(server)
+    async with server.open_by(way) as caller:
         task_id = await caller.start("greet")
         await caller.until(task_id, "input_required")
         answer = await caller.update(task_id, {"elicit-0": YES})
-        assert but_for_meta(answer) == {"resultType": "complete"}
+        assert without_meta(answer) == {"resultType": "complete"}
         assert text_of(await caller.result(task_id)) == "Hello, Ada!"
-        assert heard == [("accept", {"name": "Ada"})]
+        assert received == [("accept", {"name": "Ada"})]
 
 
 @pytest.mark.requirement("update-resumes")
-async def test_a_parked_task_goes_on_when_it_is_answered() -> None:
-    shop = Shop()
-    heard = add_greeting(shop)
-    async with shop.open() as caller:
+async def test_a_parked_task_resumes_when_it_is_answered() -> None:
+    server = ExampleServer()
+    received = add_greeting(server)
+    async with server.open() as caller:
         task_id = await caller.start("greet")
-        await shop.tasks.engine.wait(task_id, until=lambda task: task.phase == "parked")
+        await server.tasks.engine.wait(task_id, until=lambda task: task.phase == "parked")
         assert (await caller.get(task_id))["status"] == "input_required"
         await caller.update(task_id, {"elicit-0": YES})
         await caller.result(task_id)
         # Asked once, although the body has run twice.
-        assert heard == [("accept", {"name": "Ada"})]
+        assert received == [("accept", {"name": "Ada"})]
 
 
-@ON_BOTH_WIRES
+@ON_BOTH_TRANSPORTS
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-async def test_a_no_and_a_silence_reach_the_body_as_what_they_are(action: str, way: str) -> None:
-    shop = Shop()
-    heard = add_greeting(shop)
-    async with shop.open_by(way) as caller:
+async def test_a_decline_and_a_cancel_reach_the_body(action: str, way: str) -> None:
+    server = ExampleServer()
+    received = add_greeting(server)
+    async with server.open_by(way) as caller:
         task_id = await caller.start("greet")
         await caller.until(task_id, "input_required")
         await caller.update(task_id, {"elicit-0": {"action": action}})
         assert text_of(await caller.result(task_id)) == f"You said {action}."
-        assert heard == [(action, None)]
+        assert received == [(action, None)]
 
 
-@ON_BOTH_WIRES
+@ON_BOTH_TRANSPORTS
 @pytest.mark.requirement("partial-answers")
 async def test_after_some_of_the_answers_only_the_other_questions_are_open(way: str) -> None:
-    shop = Shop()
-    add_interview(shop)
-    async with shop.open_by(way) as caller:
+    server = ExampleServer()
+    add_interview(server)
+    async with server.open_by(way) as caller:
         task_id = await caller.start("interview")
         await until_asked(caller, task_id, "first-0", "second-0")
         await caller.update(task_id, {"second-0": YES})
@@ -94,22 +103,22 @@ async def test_after_some_of_the_answers_only_the_other_questions_are_open(way: 
 
 
 @pytest.mark.requirement("partial-answers", "update-ignores-unknown-keys")
-async def test_all_answers_may_come_at_once_among_others_that_mean_nothing() -> None:
-    shop = Shop()
-    add_interview(shop)
-    async with shop.open() as caller:
+async def test_all_answers_may_come_at_once_among_unknown_ones() -> None:
+    server = ExampleServer()
+    add_interview(server)
+    async with server.open() as caller:
         task_id = await caller.start("interview")
         await until_asked(caller, task_id, "first-0", "second-0")
         await caller.update(task_id, {"first-0": YES, "third-0": YES, "second-0": YES})
         assert (await caller.result(task_id))["structuredContent"] == {"result": ["Ada", "Ada"]}
 
 
-@ON_BOTH_WIRES
+@ON_BOTH_TRANSPORTS
 @pytest.mark.requirement("update-ignores-unknown-keys", "update-ack-empty")
-async def test_answers_to_what_was_never_asked_are_ignored_whatever_they_are(way: str) -> None:
-    shop = Shop()
-    heard = add_greeting(shop)
-    async with shop.open_by(way) as caller:
+async def test_answers_to_unknown_questions_are_ignored_whatever_they_are(way: str) -> None:
+    server = ExampleServer()
+    received = add_greeting(server)
+    async with server.open_by(way) as caller:
         task_id = await caller.start("greet")
         before = await caller.until(task_id, "input_required")
         for value in SHAPELESS:
@@ -118,37 +127,37 @@ async def test_answers_to_what_was_never_asked_are_ignored_whatever_they_are(way
         await caller.update(task_id, {})
         after = await caller.get(task_id)
         assert (after["status"], after["inputRequests"]) == ("input_required", before["inputRequests"])
-        assert heard == []
+        assert received == []
 
 
 @pytest.mark.parametrize("value", SHAPELESS)
 @pytest.mark.requirement("update-ignores-unknown-keys")
 async def test_a_second_answer_to_a_question_is_ignored_whatever_it_is(value: Any) -> None:
-    shop = Shop()
-    heard: list[str] = []
+    server = ExampleServer()
+    received: list[str] = []
     gate = asyncio.Event()
 
-    @shop.tasks.tool()
+    @server.tasks.tool()
     async def greet(task: TaskContext) -> None:
         reply = await task.elicit("Who are you?", Name)
-        heard.append(reply.value.name if reply.value else reply.action)
+        received.append(reply.value.name if reply.value else reply.action)
         await gate.wait()
 
-    async with shop.open() as caller:
+    async with server.open() as caller:
         task_id = await caller.start("greet")
         await caller.until(task_id, "input_required")
         await caller.update(task_id, {"elicit-0": YES})
         await caller.update(task_id, {"elicit-0": value})
         gate.set()
         await caller.result(task_id)
-        assert set(heard) == {"Ada"}
+        assert set(received) == {"Ada"}
 
 
 @pytest.mark.requirement("update-ignores-unknown-keys", "update-ack-empty")
 async def test_answers_to_a_task_that_does_not_ask_or_has_ended_are_acknowledged() -> None:
-    shop = Shop()
-    gate = add_gated(shop)
-    async with shop.open() as caller:
+    server = ExampleServer()
+    gate = add_gated(server)
+    async with server.open() as caller:
         task_id = await caller.start("gated")
         await caller.update(task_id, {"elicit-0": YES})
         gate.open.set()
@@ -160,32 +169,32 @@ async def test_answers_to_a_task_that_does_not_ask_or_has_ended_are_acknowledged
         await caller.update(cancelled, {"elicit-0": YES})
 
 
-@ON_BOTH_WIRES
+@ON_BOTH_TRANSPORTS
 @pytest.mark.requirement("update-ignores-unknown-keys")
 async def test_of_many_answers_at_once_to_one_question_one_is_taken_and_all_are_acknowledged(way: str) -> None:
-    shop = Shop()
-    heard = add_greeting(shop)
-    async with shop.open_by(way) as caller:
+    server = ExampleServer()
+    received = add_greeting(server)
+    async with server.open_by(way) as caller:
         task_id = await caller.start("greet")
         await caller.until(task_id, "input_required")
         names = [{"action": "accept", "content": {"name": str(number)}} for number in range(8)]
         await asyncio.gather(*(caller.update(task_id, {"elicit-0": one}) for one in names))
         await caller.result(task_id)
-        assert len(heard) == 1
+        assert len(received) == 1
 
 
 @pytest.mark.parametrize("end", ["completed", "cancelled"])
 @pytest.mark.requirement("update-ignores-unknown-keys", "update-ack-empty")
-async def test_answers_to_what_a_task_asked_before_its_end_are_acknowledged(end: str) -> None:
-    shop = Shop()
-    add_greeting(shop)
-    async with shop.open() as caller:
+async def test_answers_to_a_question_of_an_ended_task_are_acknowledged(end: str) -> None:
+    server = ExampleServer()
+    add_greeting(server)
+    async with server.open() as caller:
         task_id = await caller.start("greet")
         await caller.until(task_id, "input_required")
         await (caller.cancel(task_id) if end == "cancelled" else caller.update(task_id, {"elicit-0": YES}))
         ended = await caller.until(task_id)
         assert ended["status"] == end
-        assert but_for_meta(await caller.update(task_id, {"elicit-0": YES})) == {"resultType": "complete"}
+        assert without_meta(await caller.update(task_id, {"elicit-0": YES})) == {"resultType": "complete"}
         assert await caller.get(task_id) == ended
 
 
@@ -205,12 +214,12 @@ WRONG: list[tuple[Any, str]] = [
 async def test_an_answer_that_does_not_fit_is_refused_with_the_reason_and_the_question_stays_open(
     answer: Any, why: str
 ) -> None:
-    shop = Shop()
-    heard = add_greeting(shop)
-    async with shop.open() as caller:
+    server = ExampleServer()
+    received = add_greeting(server)
+    async with server.open() as caller:
         task_id = await caller.start("greet")
         before = await caller.until(task_id, "input_required")
-        parked = await shop.tasks.engine.wait(task_id, until=lambda task: task.phase == "parked")
+        parked = await server.tasks.engine.wait(task_id, until=lambda task: task.phase == "parked")
         refused = await refusal(caller, "tasks/update", {"taskId": task_id, "inputResponses": {"elicit-0": answer}})
         assert refused.code == -32602
         assert "elicit-0" in refused.message
@@ -218,17 +227,17 @@ async def test_an_answer_that_does_not_fit_is_refused_with_the_reason_and_the_qu
         after = await caller.get(task_id)
         assert (after["status"], after["inputRequests"]) == ("input_required", before["inputRequests"])
         # No attempt was made because of it.
-        view = await shop.tasks.engine.view(task_id)
+        view = await server.tasks.engine.view(task_id)
         assert (view.task.phase, view.task.version) == (parked.task.phase, parked.task.version)
         await caller.update(task_id, {"elicit-0": YES})
         await caller.result(task_id)
-        assert heard == [("accept", {"name": "Ada"})]
+        assert received == [("accept", {"name": "Ada"})]
 
 
-async def test_of_several_answers_none_is_taken_if_one_does_not_fit() -> None:
-    shop = Shop()
-    add_interview(shop)
-    async with shop.open() as caller:
+async def test_several_answers_are_all_rejected_if_one_does_not_fit() -> None:
+    server = ExampleServer()
+    add_interview(server)
+    async with server.open() as caller:
         task_id = await caller.start("interview")
         await until_asked(caller, task_id, "first-0", "second-0")
         answers: dict[str, Any] = {"first-0": YES, "second-0": {"action": "accept", "content": {}}}
@@ -237,15 +246,15 @@ async def test_of_several_answers_none_is_taken_if_one_does_not_fit() -> None:
         assert set((await caller.get(task_id))["inputRequests"]) == {"first-0", "second-0"}
 
 
-async def test_what_a_model_says_reaches_the_body() -> None:
-    shop = Shop()
+async def test_a_sampling_reply_reaches_the_body() -> None:
+    server = ExampleServer()
 
-    @shop.tasks.tool()
+    @server.tasks.tool()
     async def consult(task: TaskContext) -> Any:
         return await task.sample([{"role": "user", "content": {"type": "text", "text": "Capital of France?"}}])
 
     said = {"role": "assistant", "model": "m", "content": {"type": "text", "text": "Paris"}}
-    async with shop.open() as caller:
+    async with server.open() as caller:
         task_id = await caller.start("consult")
         task = await caller.until(task_id, "input_required")
         assert task["inputRequests"]["sample-0"]["method"] == "sampling/createMessage"
@@ -255,12 +264,12 @@ async def test_what_a_model_says_reaches_the_body() -> None:
         assert "Paris" in str(await caller.result(task_id))
 
 
-@ON_BOTH_WIRES
+@ON_BOTH_TRANSPORTS
 @pytest.mark.requirement("input-key-unique", "input-key-no-reuse", "input-key-one-request")
-async def test_every_question_of_a_task_has_a_key_of_its_own_for_its_whole_life(way: str) -> None:
-    shop = Shop()
+async def test_every_question_of_a_task_has_a_unique_key(way: str) -> None:
+    server = ExampleServer()
 
-    @shop.tasks.tool()
+    @server.tasks.tool()
     async def interrogate(task: TaskContext) -> int:
         for number in range(3):
             await task.elicit(f"question {number}", Name)
@@ -268,7 +277,7 @@ async def test_every_question_of_a_task_has_a_key_of_its_own_for_its_whole_life(
         return task.attempt
 
     asked: dict[str, str] = {}
-    async with shop.open_by(way) as caller:
+    async with server.open_by(way) as caller:
         task_id = await caller.start("interrogate")
         async with caller.listening(task_id) as pushed:
             async for task in pushed:
@@ -283,10 +292,10 @@ async def test_every_question_of_a_task_has_a_key_of_its_own_for_its_whole_life(
 
 
 @pytest.mark.requirement("input-key-no-reuse", "input-key-one-request")
-async def test_a_question_that_is_put_again_after_a_crash_of_the_body_is_the_same_one() -> None:
-    shop = Shop()
+async def test_a_question_repeated_after_a_crash_of_the_body_is_the_same_one() -> None:
+    server = ExampleServer()
 
-    @shop.tasks.tool()
+    @server.tasks.tool()
     async def greet(task: TaskContext) -> str:
         reply = await task.elicit("Who are you?", Name)
         if "crashed" not in task.variables:
@@ -296,7 +305,7 @@ async def test_a_question_that_is_put_again_after_a_crash_of_the_body_is_the_sam
         return f"{reply.content} {again.content}"
 
     seen: list[str] = []
-    async with shop.open() as caller:
+    async with server.open() as caller:
         task_id = await caller.start("greet")
         async with caller.listening(task_id) as pushed:
             async for task in pushed:

@@ -1,4 +1,4 @@
-"""Whether a call is worth a task: the cheapest wait by what is known of such calls, and the reason in words."""
+"""The choice of a wait: the cheapest one by the measured calls, with a reason."""
 
 from collections.abc import Mapping
 from itertools import pairwise
@@ -28,28 +28,30 @@ from raincheck.server.wait_policy import (
 AUTO = TaskPolicy()
 
 QUICK, SECOND, HALF_A_MINUTE, MINUTE, HOUR = 0.128, 1.024, 32.768, 65.536, 4194.304
-"""About: the upper edges of their buckets, so that a sketch says of them just that."""
+"""About: the upper edges of their buckets, so that a histogram has exactly these values."""
 
 WAITS = [0.0, *(edge + SLACK for edge in BUCKET_EDGES if edge + SLACK <= MAX_CHOSEN_WAIT)]
 
 
 def took(counts: Mapping[float, int]) -> DurationHistogram:
     """So many calls that took so many seconds."""
-    sketch = DurationHistogram()
+    histogram = DurationHistogram()
     for seconds, count in counts.items():
         for _ in range(count):
-            sketch = sketch.with_duration(seconds)
-    return sketch
+            histogram = histogram.with_duration(seconds)
+    return histogram
 
 
 def measured(counts: Mapping[float, int], expected: float | None = None) -> DurationEstimate:
     return DurationEstimate.from_measurements(took(counts), expected)
 
 
-def cost(sketch: DurationHistogram, wait: float) -> float:
+def cost(histogram: DurationHistogram, wait: float) -> float:
     """What it costs to wait so long, on average: nothing for a call that ends, the wait and a task for any other."""
-    outlast = sum(count for bucket, count in sketch.counts.items() if not wait or BUCKET_EDGES[bucket] + SLACK > wait)
-    return outlast / sketch.total * (TASK_COST + wait)
+    outlast = sum(
+        count for bucket, count in histogram.counts.items() if not wait or BUCKET_EDGES[bucket] + SLACK > wait
+    )
+    return outlast / histogram.total * (TASK_COST + wait)
 
 
 @pytest.mark.parametrize(
@@ -72,12 +74,10 @@ def cost(sketch: DurationHistogram, wait: float) -> float:
         pytest.param({second * 10: 1 for second in range(1, 11)}, 0.0, id="evenly up to a hundred seconds"),
     ],
 )
-def test_a_call_waits_as_long_as_costs_least_over_those_that_were_measured(
-    counts: Mapping[float, int], wait: float
-) -> None:
-    known = measured(counts)
-    chosen = choose_inline_wait(AUTO, known).seconds
-    assert chosen == min(WAITS, key=lambda one: cost(known.histogram, one))
+def test_a_call_waits_as_long_as_costs_least_over_the_measured_calls(counts: Mapping[float, int], wait: float) -> None:
+    estimate = measured(counts)
+    chosen = choose_inline_wait(AUTO, estimate).seconds
+    assert chosen == min(WAITS, key=lambda one: cost(estimate.histogram, one))
     # Within the bucket that it is in, and a little for the end to get around.
     assert wait <= max(chosen - SLACK, 0.0) <= wait * 2**0.25
 
@@ -89,7 +89,7 @@ def test_of_waits_that_cost_the_same_the_shortest_is_chosen(monkeypatch: pytest.
     assert choose_inline_wait(AUTO, measured({SECOND: 6, HOUR: 4})).seconds == SECOND + SLACK
 
 
-def test_what_takes_longer_than_ten_seconds_is_worth_a_task_however_sure_it_is_to_end() -> None:
+def test_a_call_longer_than_ten_seconds_becomes_a_task_however_certain_its_end() -> None:
     assert (
         choose_inline_wait(AUTO, measured({BUCKET_EDGES[53]: MAX_DURATIONS})).seconds
         == BUCKET_EDGES[53] + SLACK
@@ -107,57 +107,57 @@ SKETCHES = st.dictionaries(st.integers(0, LAST_BUCKET), st.integers(1, 60), min_
 @example(DurationHistogram({52: 486, 53: 25, 99: 1}))
 @example(DurationHistogram({0: MAX_DURATIONS}))
 @example(DurationHistogram({54: 10}))
-def test_no_other_wait_would_cost_less(sketch: DurationHistogram) -> None:
-    chosen = choose_inline_wait(AUTO, DurationEstimate(sketch, "in tests")).seconds
+def test_no_other_wait_would_cost_less(histogram: DurationHistogram) -> None:
+    chosen = choose_inline_wait(AUTO, DurationEstimate(histogram, "in tests")).seconds
     assert 0 <= chosen <= MAX_CHOSEN_WAIT
     for wait in (*WAITS, MAX_CHOSEN_WAIT):
-        assert cost(sketch, chosen) <= cost(sketch, wait) + 1e-9
+        assert cost(histogram, chosen) <= cost(histogram, wait) + 1e-9
 
 
 @given(SKETCHES, st.integers())
-def test_the_same_is_chosen_for_the_same_calls_in_whatever_order_they_came(
-    sketch: DurationHistogram, seed: int
-) -> None:
-    mixed = list(sketch.counts.items())
+def test_the_choice_does_not_depend_on_the_order_of_the_calls(histogram: DurationHistogram, seed: int) -> None:
+    mixed = list(histogram.counts.items())
     Random(seed).shuffle(mixed)
     again = DurationHistogram(dict(mixed))
-    assert choose_inline_wait(AUTO, DurationEstimate(sketch, "so")) == choose_inline_wait(
+    assert choose_inline_wait(AUTO, DurationEstimate(histogram, "so")) == choose_inline_wait(
         AUTO, DurationEstimate(again, "so")
     )
-    assert choose_fallback_wait(AUTO, DurationEstimate(sketch, "so"), 45) == choose_fallback_wait(
+    assert choose_fallback_wait(AUTO, DurationEstimate(histogram, "so"), 45) == choose_fallback_wait(
         AUTO, DurationEstimate(again, "so"), 45
     )
 
 
 @given(SKETCHES, st.none() | st.floats(0, MAX_INLINE_WAIT), st.sampled_from([0.1, 1, 45, 3_600]))
 def test_a_caller_without_tasks_never_waits_longer_than_it_may(
-    sketch: DurationHistogram, inline_for: float | None, wait: float
+    histogram: DurationHistogram, inline_for: float | None, wait: float
 ) -> None:
-    chosen = choose_fallback_wait(TaskPolicy(inline_for=inline_for), DurationEstimate(sketch, "in tests"), wait).seconds
+    chosen = choose_fallback_wait(
+        TaskPolicy(inline_for=inline_for), DurationEstimate(histogram, "in tests"), wait
+    ).seconds
     assert 0 < chosen <= wait
 
 
 @given(SKETCHES, st.lists(st.floats(0, 10**7), min_size=2))
-def test_the_end_that_is_expected_never_comes_nearer_while_a_call_goes_on(
-    sketch: DurationHistogram, moments: list[float]
+def test_the_expected_end_never_gets_earlier_while_a_call_runs(
+    histogram: DurationHistogram, moments: list[float]
 ) -> None:
-    known = DurationEstimate(sketch, "in tests")
-    ends = [passed + (known.remaining_after(passed) or 0.0) for passed in sorted(moments)]
+    estimate = DurationEstimate(histogram, "in tests")
+    ends = [passed + (estimate.remaining_after(passed) or 0.0) for passed in sorted(moments)]
     assert all(earlier <= later + 1e-6 for earlier, later in pairwise(ends))
 
 
-def test_what_is_left_is_known_by_the_calls_that_took_longer() -> None:
-    known = measured({SECOND: 8, MINUTE: 2})
-    assert known.remaining_after(0) == SECOND
-    assert known.remaining_after(SECOND / 2) == SECOND / 2
-    assert known.remaining_after(2 * SECOND) == pytest.approx(MINUTE - 2 * SECOND)
-    assert known.remaining_after(MINUTE - 5) == pytest.approx(5)
+def test_the_time_left_is_estimated_from_calls_that_took_longer() -> None:
+    estimate = measured({SECOND: 8, MINUTE: 2})
+    assert estimate.remaining_after(0) == SECOND
+    assert estimate.remaining_after(SECOND / 2) == SECOND / 2
+    assert estimate.remaining_after(2 * SECOND) == pytest.approx(MINUTE - 2 * SECOND)
+    assert estimate.remaining_after(MINUTE - 5) == pytest.approx(5)
     # Nobody has seen one that took so long.
-    assert known.remaining_after(2 * MINUTE) is None
+    assert estimate.remaining_after(2 * MINUTE) is None
     assert DurationEstimate.from_measurements(DurationHistogram(), None).remaining_after(0) is None
 
 
-def test_what_the_author_expects_counts_until_enough_calls_are_measured_and_not_after() -> None:
+def test_the_expected_duration_counts_until_enough_calls_are_measured() -> None:
     for count in range(MIN_SAMPLES):
         assert choose_inline_wait(AUTO, measured({HOUR: count}, expected=0.1)).seconds == 0.1 * MARGIN + SLACK
         # Without that, nothing is known, whatever the few that were measured took.
@@ -177,11 +177,11 @@ def test_a_call_may_well_take_twice_as_long_as_its_author_expects(expected: floa
 
 
 @pytest.mark.parametrize("expected", [5, 30, 86_400])
-def test_what_its_author_expects_to_take_long_is_a_task_at_once(expected: float) -> None:
+def test_a_call_expected_to_take_long_becomes_a_task_at_once(expected: float) -> None:
     assert choose_inline_wait(AUTO, DurationEstimate.from_measurements(DurationHistogram(), expected)).seconds == 0.0
 
 
-def test_what_is_left_of_a_call_of_which_only_its_author_knows_is_what_they_expect() -> None:
+def test_without_measurements_the_time_left_is_the_expected_duration() -> None:
     left = DurationEstimate.from_measurements(DurationHistogram(), 30).remaining_after(0)
     assert left is not None
     assert 30 <= left <= 30 * 2**0.25
@@ -190,18 +190,20 @@ def test_what_is_left_of_a_call_of_which_only_its_author_knows_is_what_they_expe
 @pytest.mark.parametrize("mode", ["auto", "required"])
 @pytest.mark.parametrize("inline_for", [0, 2, MAX_INLINE_WAIT])
 @pytest.mark.parametrize("counts", [{}, {QUICK: 100}, {HOUR: 100}], ids=str)
-def test_what_the_author_sets_is_what_is_done(mode: Mode, inline_for: float, counts: Mapping[float, int]) -> None:
+def test_the_wait_that_the_author_sets_is_used(mode: Mode, inline_for: float, counts: Mapping[float, int]) -> None:
     policy = TaskPolicy(mode=mode, inline_for=inline_for, expected=30)
     assert choose_inline_wait(policy, measured(counts, expected=30)) == WaitDecision(inline_for, "set by its author")
 
 
-def test_what_is_to_run_as_a_task_does_so_however_quick_it_is() -> None:
+def test_a_tool_that_requires_tasks_never_waits() -> None:
     required = TaskPolicy(mode="required")
-    assert choose_inline_wait(required, measured({QUICK: 100})) == WaitDecision(0.0, "it is to run as a task")
+    assert choose_inline_wait(required, measured({QUICK: 100})) == WaitDecision(
+        0.0, 'it always runs as a task (mode="required")'
+    )
 
 
 @pytest.mark.parametrize(
-    ("known", "why"),
+    ("estimate", "why"),
     [
         (measured({QUICK: 12}), "of the latest 12 calls, 100% end within 378 ms"),
         (measured({SECOND: 93, HOUR: 7}), "of the latest 100 calls, 93% end within 1.3 s"),
@@ -219,18 +221,18 @@ def test_what_is_to_run_as_a_task_does_so_however_quick_it_is() -> None:
         (measured({QUICK: 9}), "9 of 10 calls are measured, and no expected= was declared"),
     ],
 )
-def test_the_reason_is_told_in_words(known: DurationEstimate, why: str) -> None:
-    assert choose_inline_wait(AUTO, known).reason == why
+def test_the_reason_for_a_wait_is_a_text(estimate: DurationEstimate, why: str) -> None:
+    assert choose_inline_wait(AUTO, estimate).reason == why
 
 
 @pytest.mark.parametrize("seconds", [9.0, 9.8, 10.0, 10.1, 11.0, 11.6, 12.0])
-def test_a_reason_does_not_say_that_calls_end_in_time_which_it_does_not_wait_for(seconds: float) -> None:
+def test_a_reason_claims_that_all_calls_end_in_time_only_if_it_waits_for_them(seconds: float) -> None:
     chosen = choose_inline_wait(AUTO, measured({seconds: 10}))
     assert ("100% end" in chosen.reason) is (chosen.seconds > 0)
 
 
 @pytest.mark.parametrize(
-    ("known", "settings", "seconds"),
+    ("estimate", "settings", "seconds"),
     [
         (DurationEstimate.from_measurements(DurationHistogram(), None), {}, 45),
         (DurationEstimate.from_measurements(DurationHistogram(), 0.1), {}, 45),
@@ -248,24 +250,21 @@ def test_a_reason_does_not_say_that_calls_end_in_time_which_it_does_not_wait_for
     ],
 )
 def test_a_caller_without_tasks_waits_as_long_as_it_may_unless_that_is_of_no_use(
-    known: DurationEstimate, settings: Mapping[str, Any], seconds: float
+    estimate: DurationEstimate, settings: Mapping[str, Any], seconds: float
 ) -> None:
-    assert choose_fallback_wait(TaskPolicy(**settings), known, 45).seconds == seconds
+    assert choose_fallback_wait(TaskPolicy(**settings), estimate, 45).seconds == seconds
 
 
 @pytest.mark.parametrize(("counts", "wait", "seconds"), [({HOUR: 10}, 2, 2), ({2 * HOUR: 10}, 3_600, SHORT_WAIT)])
-def test_a_caller_without_tasks_is_told_soon_if_not_at_once(
+def test_a_caller_without_tasks_waits_a_little_even_if_the_call_is_slow(
     counts: Mapping[float, int], wait: float, seconds: float
 ) -> None:
     assert choose_fallback_wait(AUTO, measured(counts), wait).seconds == seconds
 
 
-def test_a_caller_without_tasks_is_told_why_in_words() -> None:
-    assert (
-        choose_fallback_wait(AUTO, measured({QUICK: 10}), 45).reason
-        == "such callers wait as long as fallback_wait says"
-    )
+def test_the_reason_for_a_fallback_wait_is_a_text() -> None:
+    assert choose_fallback_wait(AUTO, measured({QUICK: 10}), 45).reason == "such callers wait for fallback_wait seconds"
     slow = choose_fallback_wait(AUTO, measured({SECOND: 1, HOUR: 19}), 45)
-    assert slow.reason == "of the latest 20 calls, 5% end within 45 s: it is no use to wait"
+    assert slow.reason == "of the latest 20 calls, 5% end within 45 s: waiting longer is of no use"
     expected = choose_fallback_wait(AUTO, DurationEstimate.from_measurements(DurationHistogram(), 300), 45)
-    assert expected.reason == "its author expects 5 min: it is no use to wait"
+    assert expected.reason == "its author expects 5 min: waiting longer is of no use"

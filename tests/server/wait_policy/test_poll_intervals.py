@@ -1,4 +1,4 @@
-"""How often a caller is told to poll: by what is left of the task, as far as anybody can know."""
+"""Poll intervals follow the time that a task probably has left, and excessive polls are refused."""
 
 import asyncio
 from contextlib import ExitStack
@@ -28,26 +28,26 @@ from raincheck.server.wait_policy import (
 )
 from raincheck.testing import FakeClock
 from tests.support.server.caller_v2026 import Caller, Refused
-from tests.support.server.example import QUICK, Shop
+from tests.support.server.example import QUICK, ExampleServer
 
 pytestmark = pytest.mark.anyio
 
 ALICE, BOB = Owner.token("", "alice"), Owner.token("", "bob")
 
 SECOND, MINUTE = 1.024, 65.536
-"""About: the upper edges of their buckets, so that a sketch says of them just that."""
+"""About: the upper edges of their buckets, so that a histogram has exactly these values."""
 
 _numbers = count(1)
 
 
 def working(clock: FakeClock, tool: str = "report", **fields: Any) -> Task:
-    """A task that begins now."""
+    """Return a task that is created now."""
     now = clock.now()
     base = Task(TaskId(f"task-{next(_numbers)}"), "shop", ALICE, Tool(tool), now, now, Phase.RUNNING)
     return replace(base, **fields)
 
 
-def pace_by(clock: FakeClock, **took: tuple[float, ...]) -> PollPolicy:
+def policy_with(clock: FakeClock, **took: tuple[float, ...]) -> PollPolicy:
     """The pace where tasks of tools are known to have taken so long."""
     known = {
         tool: DurationEstimate(reduce(DurationHistogram.with_duration, seconds, DurationHistogram()), "in tests")
@@ -56,99 +56,99 @@ def pace_by(clock: FakeClock, **took: tuple[float, ...]) -> PollPolicy:
     return PollPolicy(clock, lambda tool, passed: known[tool].remaining_after(passed) if tool in known else None)
 
 
-def test_the_pace_follows_what_is_left_by_what_such_tasks_took() -> None:
+def test_the_poll_interval_follows_the_estimated_time_left() -> None:
     clock = FakeClock()
-    pace = pace_by(clock, report=(MINUTE, MINUTE, 50 * MINUTE))
+    poll_policy = policy_with(clock, report=(MINUTE, MINUTE, 50 * MINUTE))
     task = working(clock)
-    assert pace.interval(task) == MINUTE / 8
+    assert poll_policy.interval(task) == MINUTE / 8
     clock.advance(32)
-    assert pace.interval(task) == pytest.approx((MINUTE - 32) / 8)
+    assert poll_policy.interval(task) == pytest.approx((MINUTE - 32) / 8)
     clock.advance(24)
     # What has passed counts too, so that a guess that was wrong does little harm.
-    assert pace.interval(task) == 56 / 16
+    assert poll_policy.interval(task) == 56 / 16
     # Of another tool nothing is known.
-    assert pace.interval(working(clock, "other")) == MIN_INTERVAL
+    assert poll_policy.interval(working(clock, "other")) == MIN_INTERVAL
 
 
-def test_what_is_left_is_that_of_the_tasks_that_took_longer_than_this_one_has() -> None:
+def test_the_estimated_time_left_comes_from_tasks_that_took_longer() -> None:
     clock = FakeClock()
-    pace = pace_by(clock, report=(SECOND, SECOND, SECOND, SECOND, 4 * MINUTE))
+    poll_policy = policy_with(clock, report=(SECOND, SECOND, SECOND, SECOND, 4 * MINUTE))
     task = working(clock)
     # It will probably be one of the quick ones, until it is not.
-    assert pace.interval(task) == MIN_INTERVAL
+    assert poll_policy.interval(task) == MIN_INTERVAL
     clock.advance(1.1)
-    assert pace.interval(task) == pytest.approx((4 * MINUTE - 1.1) / 8)
+    assert poll_policy.interval(task) == pytest.approx((4 * MINUTE - 1.1) / 8)
     clock.advance(2 * MINUTE)
-    assert pace.interval(task) == pytest.approx((2 * MINUTE - 1.1) / 8)
+    assert poll_policy.interval(task) == pytest.approx((2 * MINUTE - 1.1) / 8)
     clock.advance(2 * MINUTE)
     # It has taken longer than all: nothing is known of such.
-    assert pace.interval(task) == pytest.approx((4 * MINUTE + 1.1) / 16)
+    assert poll_policy.interval(task) == pytest.approx((4 * MINUTE + 1.1) / 16)
 
 
-def test_the_pace_of_a_task_of_which_nothing_is_known_slows_down_as_time_passes() -> None:
+def test_without_an_estimate_the_poll_interval_grows_with_time() -> None:
     clock = FakeClock()
-    pace, task = pace_by(clock), working(clock)
+    poll_policy, task = policy_with(clock), working(clock)
     paces: list[float] = []
     for seconds in (0, 1, 10, 100, 1_000, 10_000, 10_000_000):
         clock.advance(seconds)
-        paces.append(pace.interval(task))
+        paces.append(poll_policy.interval(task))
     assert paces == [MIN_INTERVAL, MIN_INTERVAL, 11 / 16, 111 / 16, MAX_INTERVAL, MAX_INTERVAL, MAX_INTERVAL]
 
 
-def test_the_pace_has_bounds() -> None:
+def test_the_poll_interval_is_bounded() -> None:
     clock = FakeClock()
     # Clocks are set back now and then.
-    pace = pace_by(clock, long=(10**9,), short=(0.001,), backwards=(-50,))
-    assert pace.interval(working(clock, "long")) == MAX_INTERVAL
-    assert pace.interval(working(clock, "short")) == MIN_INTERVAL
-    assert pace.interval(working(clock, "backwards")) == MIN_INTERVAL
-    assert pace.interval(working(clock, "backwards", created_at=clock.now() + timedelta(days=9))) == MIN_INTERVAL
+    poll_policy = policy_with(clock, long=(10**9,), short=(0.001,), backwards=(-50,))
+    assert poll_policy.interval(working(clock, "long")) == MAX_INTERVAL
+    assert poll_policy.interval(working(clock, "short")) == MIN_INTERVAL
+    assert poll_policy.interval(working(clock, "backwards")) == MIN_INTERVAL
+    assert poll_policy.interval(working(clock, "backwards", created_at=clock.now() + timedelta(days=9))) == MIN_INTERVAL
     for tool in ("long", "short", "backwards", "other"):
-        milliseconds = pace.interval_ms(working(clock, tool))
+        milliseconds = poll_policy.interval_ms(working(clock, tool))
         assert type(milliseconds) is int
         assert milliseconds >= 1
 
 
-def test_a_task_that_sleeps_is_asked_for_by_when_it_wakes_up() -> None:
+def test_the_poll_interval_of_a_sleeping_task_follows_its_wake_up() -> None:
     clock = FakeClock()
-    pace = pace_by(clock)
+    poll_policy = policy_with(clock)
     task = working(clock, phase=Phase.PARKED, due_at=clock.now() + timedelta(seconds=400))
-    assert pace.interval(task) == 50
+    assert poll_policy.interval(task) == 50
     clock.advance(360)
-    assert pace.interval(task) == 360 / 16
+    assert poll_policy.interval(task) == 360 / 16
     clock.advance(100)
-    assert pace.interval(task) == 460 / 16
+    assert poll_policy.interval(task) == 460 / 16
 
 
-def test_a_task_that_waits_for_its_caller_is_asked_for_by_how_long_it_has_asked() -> None:
+def test_the_poll_interval_of_a_task_that_waits_for_input_follows_the_wait() -> None:
     clock = FakeClock()
-    pace = pace_by(clock, report=(10_000,))
+    poll_policy = policy_with(clock, report=(10_000,))
     task = working(clock, phase=Phase.PARKED, open_inputs=1)
     clock.advance(1_000)
     asking = replace(task, updated_at=clock.now())
-    assert pace.interval(asking) == MIN_INTERVAL
+    assert poll_policy.interval(asking) == MIN_INTERVAL
     clock.advance(40)
-    assert pace.interval(asking) == 5
+    assert poll_policy.interval(asking) == 5
     clock.advance(100_000)
-    assert pace.interval(asking) == MAX_INPUT_INTERVAL
-    assert pace.interval(replace(asking, updated_at=clock.now() + timedelta(days=1))) == MIN_INTERVAL
+    assert poll_policy.interval(asking) == MAX_INPUT_INTERVAL
+    assert poll_policy.interval(replace(asking, updated_at=clock.now() + timedelta(days=1))) == MIN_INTERVAL
 
 
-def test_what_is_remembered_has_bounds() -> None:
-    pace = pace_by(FakeClock())
+def test_the_number_of_tracked_polls_is_bounded() -> None:
+    poll_policy = policy_with(FakeClock())
     for number in range(MAX_TRACKED_POLLS + 500):
-        with pace.track_poll(ALICE, str(number)):
+        with poll_policy.track_poll(ALICE, str(number)):
             pass
-    sizes = [len(value) for value in vars(pace).values() if hasattr(value, "__len__")]
+    sizes = [len(value) for value in vars(poll_policy).values() if hasattr(value, "__len__")]
     assert max(sizes) == MAX_TRACKED_POLLS
 
 
-def test_only_who_polls_much_too_fast_is_refused_and_only_while_many_polls_are_under_way() -> None:
+def test_polls_are_refused_only_if_much_too_fast_and_while_many_are_in_flight() -> None:
     clock = FakeClock()
-    pace = pace_by(clock)
+    poll_policy = policy_with(clock)
 
     def poll(task_id: str, owner: Owner = ALICE) -> None:
-        with pace.track_poll(owner, task_id):
+        with poll_policy.track_poll(owner, task_id):
             pass
 
     poll("slow")
@@ -158,18 +158,18 @@ def test_only_who_polls_much_too_fast_is_refused_and_only_while_many_polls_are_u
         poll("fast")
     with ExitStack() as under_way:
         for number in range(BUSY_POLL_COUNT - 1):
-            under_way.enter_context(pace.track_poll(ALICE, f"other-{number}"))
+            under_way.enter_context(poll_policy.track_poll(ALICE, f"other-{number}"))
         poll("fast")
-        with pace.track_poll(ALICE, "the-last-straw"):
+        with poll_policy.track_poll(ALICE, "the-last-straw"):
             with pytest.raises(MCPError) as refused:
                 poll("fast")
             assert refused.value.error.code == -32010
             assert refused.value.error.data == {"limit": "polls", "retryAfterMs": 500}
-            assert "much faster than it said" in refused.value.error.message
+            assert "much faster than its poll interval" in refused.value.error.message
             poll("slow")
             # Another owner who knows the id can neither be taken for this one nor get it refused.
             poll("fast", BOB)
-            # It is enough to wait as long as was said.
+            # Waiting for the suggested time is enough.
             clock.advance(MIN_INTERVAL)
             poll("fast")
             clock.advance(MIN_INTERVAL)
@@ -178,36 +178,36 @@ def test_only_who_polls_much_too_fast_is_refused_and_only_while_many_polls_are_u
         poll("fast")
 
 
-def test_polls_that_failed_are_not_under_way_any_more() -> None:
-    pace = pace_by(FakeClock())
+def test_failed_polls_do_not_count_as_in_flight() -> None:
+    poll_policy = policy_with(FakeClock())
     for _ in range(BUSY_POLL_COUNT + 1):
-        with pytest.raises(LookupError), pace.track_poll(ALICE, "task"):
+        with pytest.raises(LookupError), poll_policy.track_poll(ALICE, "task"):
             raise LookupError
-    with pace.track_poll(ALICE, "task"):
+    with poll_policy.track_poll(ALICE, "task"):
         pass
 
 
-def make(clock: FakeClock, go: asyncio.Event, store: str | Path = "memory:", **options: Any) -> Shop:
+def make(clock: FakeClock, go: asyncio.Event, store: str | Path = "memory:", **options: Any) -> ExampleServer:
     # No lease runs out, however far the clock is moved.
     options.setdefault("settings", replace(QUICK, lease=86_400))
-    shop = Shop(store, clock=clock, **options)
+    server = ExampleServer(store, clock=clock, **options)
 
-    @shop.tasks.tool(inline_for=0)
+    @server.tasks.tool(inline_for=0)
     async def work(task: TaskContext) -> str:
         await task.progress(1)
         await go.wait()
         return "done"
 
-    @shop.tasks.tool()
+    @server.tasks.tool()
     async def sleep(seconds: float, task: TaskContext) -> str:
         await task.sleep(seconds)
         return "slept"
 
-    @shop.tasks.tool()
+    @server.tasks.tool()
     async def ask(task: TaskContext) -> str:
         return str(await task.elicit("Go on?", {"type": "object"}))
 
-    return shop
+    return server
 
 
 async def run_for(caller: Caller, clock: FakeClock, go: asyncio.Event, seconds: float) -> str:
@@ -226,7 +226,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str | Path:
     return "memory:" if request.param == "memory" else tmp_path / "tasks.db"
 
 
-async def test_a_caller_is_told_to_poll_by_what_earlier_tasks_took(store: str | Path) -> None:
+async def test_the_poll_interval_follows_the_durations_of_earlier_tasks(store: str | Path) -> None:
     clock, go = FakeClock(), asyncio.Event()
     async with make(clock, go, store).open() as caller:
         for _ in range(MIN_SAMPLES - 1):
@@ -250,7 +250,7 @@ async def test_a_caller_is_told_to_poll_by_what_earlier_tasks_took(store: str | 
         go.set()
 
 
-async def test_what_earlier_tasks_took_is_known_after_a_restart(tmp_path: Path) -> None:
+async def test_durations_of_earlier_tasks_are_known_after_a_restart(tmp_path: Path) -> None:
     clock, go = FakeClock(), asyncio.Event()
     async with make(clock, go, tmp_path / "tasks.db").open() as caller:
         for _ in range(MIN_SAMPLES):
@@ -260,10 +260,10 @@ async def test_what_earlier_tasks_took_is_known_after_a_restart(tmp_path: Path) 
         go.set()
 
 
-async def test_tasks_that_stand_in_line_do_not_hide_what_earlier_ones_took(tmp_path: Path) -> None:
+async def test_queued_tasks_do_not_distort_the_durations_of_earlier_ones(tmp_path: Path) -> None:
     clock, go = FakeClock(), asyncio.Event()
-    shop = make(clock, go, tmp_path / "tasks.db")
-    async with shop.open() as caller:
+    server = make(clock, go, tmp_path / "tasks.db")
+    async with server.open() as caller:
         for _ in range(MIN_SAMPLES):
             await run_for(caller, clock, go, MINUTE)
     idle = make(clock, go, tmp_path / "tasks.db", works=False, settings=None)
@@ -290,16 +290,16 @@ async def test_every_status_comes_with_a_whole_number_of_milliseconds() -> None:
         assert (await caller.get(sleeping))["pollIntervalMs"] >= 1
 
 
-async def test_a_poll_that_is_refused_says_over_the_wire_when_to_come_again() -> None:
+async def test_the_error_of_a_refused_poll_says_when_to_retry() -> None:
     clock, go = FakeClock(), asyncio.Event()
-    shop = make(clock, go)
-    async with shop.open() as caller:
+    server = make(clock, go)
+    async with server.open() as caller:
         task_id = await caller.start("work")
         await caller.get(task_id)
         with ExitStack() as under_way:
-            pace = shop.tasks._runtime.poll_policy  # pyright: ignore[reportPrivateUsage] - a store in memory is never slow enough
+            poll_policy = server.tasks._runtime.poll_policy  # pyright: ignore[reportPrivateUsage] - a store in memory is never slow enough
             for number in range(BUSY_POLL_COUNT):
-                under_way.enter_context(pace.track_poll(BOB, str(number)))
+                under_way.enter_context(poll_policy.track_poll(BOB, str(number)))
             with pytest.raises(Refused) as refused:
                 await caller.get(task_id)
             assert (refused.value.code, refused.value.data) == (-32010, {"limit": "polls", "retryAfterMs": 500})

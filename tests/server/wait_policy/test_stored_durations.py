@@ -1,4 +1,4 @@
-"""What was measured is in the store: for others on the same file, and for the next who comes, each call once."""
+"""Measured durations are stored once per call, for other servers on the file and for the next one."""
 
 import asyncio
 import logging
@@ -14,8 +14,8 @@ from raincheck.errors import StoreUnavailable
 from raincheck.server.wait_policy import MIN_SAMPLES
 from tests.support.server.caller_v2026 import Caller
 from tests.support.server.fallback.clock import WatchedClock
-from tests.support.server.timed_server import QUICK, SLOW, Workshop
-from tests.support.server.unavailable_store import Away
+from tests.support.server.timed_server import QUICK, SLOW, TimedServer
+from tests.support.server.unavailable_store import UnavailableStore
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -27,68 +27,68 @@ async def measured_in(file: Path, namespace: str = "shop") -> int:
     return known.get("take", DurationHistogram()).total
 
 
-async def test_what_was_measured_before_a_restart_decides_after_it(tmp_path: Path) -> None:
+async def test_measurements_from_before_a_restart_decide_after_it(tmp_path: Path) -> None:
     file = tmp_path / "tasks.db"
     for calls in (4, 3, 3):
-        workshop = Workshop(file)
-        async with workshop.open() as caller:
-            assert await workshop.learn(caller, QUICK, calls) == ["task"] * calls
-    workshop = Workshop(file)
-    async with workshop.open() as caller:
-        assert (await workshop.explained()).measured == MIN_SAMPLES
-        assert (await workshop.run(caller, QUICK))["resultType"] == "complete"
+        timed_server = TimedServer(file)
+        async with timed_server.open() as caller:
+            assert await timed_server.learn(caller, QUICK, calls) == ["task"] * calls
+    timed_server = TimedServer(file)
+    async with timed_server.open() as caller:
+        assert (await timed_server.explained()).measured == MIN_SAMPLES
+        assert (await timed_server.run(caller, QUICK))["resultType"] == "complete"
     assert await measured_in(file) == MIN_SAMPLES + 1
 
 
 async def test_a_tool_that_was_slow_before_a_restart_is_known_to_be_slow_after_it(tmp_path: Path) -> None:
     file = tmp_path / "tasks.db"
-    workshop = Workshop(file, expected=0.1)
-    async with workshop.open() as caller:
-        await workshop.learn(caller, SLOW)
-    workshop = Workshop(file, expected=0.1)
-    async with workshop.open():
-        assert await workshop.window() == 0
+    timed_server = TimedServer(file, expected=0.1)
+    async with timed_server.open() as caller:
+        await timed_server.learn(caller, SLOW)
+    timed_server = TimedServer(file, expected=0.1)
+    async with timed_server.open():
+        assert await timed_server.window() == 0
 
 
-async def test_servers_on_one_file_learn_from_each_other(tmp_path: Path) -> None:
+async def test_servers_on_one_file_share_measurements(tmp_path: Path) -> None:
     clock = WatchedClock()
-    here, there = Workshop(tmp_path / "tasks.db", clock), Workshop(tmp_path / "tasks.db", clock)
+    here, there = TimedServer(tmp_path / "tasks.db", clock), TimedServer(tmp_path / "tasks.db", clock)
     async with here.open() as one, there.open() as other:
-        for workshop, caller in ((here, one), (there, other)):
+        for timed_server, caller in ((here, one), (there, other)):
             # Each runs what it is called for itself.
-            assert await workshop.learn(caller, QUICK, MIN_SAMPLES // 2) == ["task"] * (MIN_SAMPLES // 2)
+            assert await timed_server.learn(caller, QUICK, MIN_SAMPLES // 2) == ["task"] * (MIN_SAMPLES // 2)
         for _ in range(2):
             await go_by(clock, here, there)
-        for workshop, caller in ((here, one), (there, other)):
-            assert (await workshop.explained()).measured >= MIN_SAMPLES
-            assert (await workshop.run(caller, QUICK))["resultType"] == "complete"
+        for timed_server, caller in ((here, one), (there, other)):
+            assert (await timed_server.explained()).measured >= MIN_SAMPLES
+            assert (await timed_server.run(caller, QUICK))["resultType"] == "complete"
     assert await measured_in(tmp_path / "tasks.db") == MIN_SAMPLES + 2
 
 
-async def go_by(clock: WatchedClock, *workshops: Workshop) -> None:
-    """Let the time pass after which servers tell and hear what was measured, and let them do so."""
+async def go_by(clock: WatchedClock, *workshops: TimedServer) -> None:
+    """Advance the time until servers exchange measurements with the store, and let them do so."""
     await clock.asleep(DURATIONS_INTERVAL, len(workshops))
     clock.advance(DURATIONS_INTERVAL)
     await asyncio.sleep(0)
     await clock.asleep(DURATIONS_INTERVAL, len(workshops))
 
 
-async def test_servers_of_other_names_on_one_file_do_not(tmp_path: Path) -> None:
+async def test_servers_of_different_names_on_one_file_do_not_share_measurements(tmp_path: Path) -> None:
     file = tmp_path / "tasks.db"
-    here = Workshop(file)
+    here = TimedServer(file)
     async with here.open() as caller:
         await here.learn(caller, QUICK)
-    there = Workshop(file, None, {"namespace": "elsewhere"})
+    there = TimedServer(file, None, {"namespace": "elsewhere"})
     async with there.open() as caller:
         assert (await there.explained()).measured == 0
         assert (await there.run(caller, QUICK))["resultType"] == "task"
     assert (await measured_in(file), await measured_in(file, "elsewhere")) == (MIN_SAMPLES, 1)
 
 
-async def test_a_server_that_does_not_work_itself_knows_what_others_have_measured(tmp_path: Path) -> None:
+async def test_a_server_without_a_worker_uses_the_measurements_of_others(tmp_path: Path) -> None:
     clock = WatchedClock()
-    here = Workshop(tmp_path / "tasks.db", clock)
-    idle = Workshop(tmp_path / "tasks.db", clock, {"works": False})
+    here = TimedServer(tmp_path / "tasks.db", clock)
+    idle = TimedServer(tmp_path / "tasks.db", clock, {"works": False})
     async with here.open() as one, idle.open():
         await here.learn(one, QUICK)
         await go_by(clock, here, idle)
@@ -97,8 +97,8 @@ async def test_a_server_that_does_not_work_itself_knows_what_others_have_measure
         assert await idle.window() == await here.window() > 0
 
 
-class Deaf(Away):
-    """In front of a store that hears of no durations, or late, when a test says so."""
+class Deaf(UnavailableStore):
+    """Wraps a store, and refuses or delays durations when a test wants it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__(monkeypatch)
@@ -116,63 +116,61 @@ class Deaf(Away):
         return await self._store.merge_durations(*args, **kwargs)
 
 
-async def until_again(event: asyncio.Event, workshop: Workshop, caller: Caller) -> None:
+async def until_again(event: asyncio.Event, timed_server: TimedServer, caller: Caller) -> None:
     """Let time pass until something happens once more."""
     event.clear()
     for _ in range(500):
-        workshop.clock.advance(DURATIONS_INTERVAL)
+        timed_server.clock.advance(DURATIONS_INTERVAL)
         await caller.request("server/discover")
         if event.is_set():
             return
     pytest.fail("it never did")
 
 
-async def test_while_nothing_can_be_kept_of_what_is_measured_it_counts_here_and_is_kept_once_later(
+async def test_measurements_that_can_not_be_stored_count_locally_and_are_stored_once_later(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    away, workshop = Deaf(monkeypatch), Workshop(tmp_path / "tasks.db")
-    async with workshop.open() as caller:
+    away, timed_server = Deaf(monkeypatch), TimedServer(tmp_path / "tasks.db")
+    async with timed_server.open() as caller:
         await caller.request("server/discover")
         away.is_deaf = True
         for number in range(1, MIN_SAMPLES + 1):
-            assert (await workshop.run(caller, QUICK))["resultType"] == "task"
-            # Somebody tries again now and then, in vain.
-            await until_again(away.missed, workshop, caller)
-            assert await workshop.measured(caller, number) == number
-        assert (await workshop.run(caller, QUICK))["resultType"] == "complete"
+            assert (await timed_server.run(caller, QUICK))["resultType"] == "task"
+            # It is retried now and then, in vain.
+            await until_again(away.missed, timed_server, caller)
+            assert await timed_server.measured(caller, number) == number
+        assert (await timed_server.run(caller, QUICK))["resultType"] == "complete"
         assert await measured_in(tmp_path / "tasks.db") == 0
         away.is_deaf = False
         for _ in range(3):
-            await until_again(away.told, workshop, caller)
-            assert await workshop.measured(caller, MIN_SAMPLES + 1) == MIN_SAMPLES + 1
+            await until_again(away.told, timed_server, caller)
+            assert await timed_server.measured(caller, MIN_SAMPLES + 1) == MIN_SAMPLES + 1
     assert await measured_in(tmp_path / "tasks.db") == MIN_SAMPLES + 1
 
 
-async def test_while_it_is_being_told_what_was_measured_counts_once(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    away, workshop = Deaf(monkeypatch), Workshop(tmp_path / "tasks.db")
-    async with workshop.open() as caller:
-        await workshop.learn(caller, QUICK, 4)
+async def test_measurements_in_transit_to_the_store_count_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    away, timed_server = Deaf(monkeypatch), TimedServer(tmp_path / "tasks.db")
+    async with timed_server.open() as caller:
+        await timed_server.learn(caller, QUICK, 4)
         await caller.request("server/discover")
         away.listens.clear()
-        await until_again(away.told, workshop, caller)
-        assert await workshop.measured(caller, 4) == 4
-        await workshop.learn(caller, QUICK, 3)
-        assert await workshop.measured(caller, 7) == 7
+        await until_again(away.told, timed_server, caller)
+        assert await timed_server.measured(caller, 4) == 4
+        await timed_server.learn(caller, QUICK, 3)
+        assert await timed_server.measured(caller, 7) == 7
         away.listens.set()
     assert await measured_in(tmp_path / "tasks.db") == 7
 
 
-async def test_a_server_that_can_not_tell_what_it_measured_stops_in_good_order(
+async def test_a_server_that_can_not_store_its_measurements_stops_cleanly(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    away, workshop = Deaf(monkeypatch), Workshop(tmp_path / "tasks.db")
-    async with workshop.open() as caller:
-        await workshop.learn(caller, QUICK, 3)
+    away, timed_server = Deaf(monkeypatch), TimedServer(tmp_path / "tasks.db")
+    async with timed_server.open() as caller:
+        await timed_server.learn(caller, QUICK, 3)
         away.is_deaf = True
     assert [one.levelno for one in caplog.records if one.levelno > logging.WARNING] == []
     away.is_deaf = False
-    again = Workshop(tmp_path / "tasks.db")
+    again = TimedServer(tmp_path / "tasks.db")
     async with again.open():
         assert (await again.explained()).measured == 0

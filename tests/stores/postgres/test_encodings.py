@@ -38,7 +38,7 @@ class TestPostgresStoreInSqlAscii(CreateContract):
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("is_direct", [True, False], ids=["direct-start", "worker"])
-async def test_any_text_comes_back_as_it_was_from_a_database_of_encoding_sql_ascii(
+async def test_any_text_round_trips_in_a_database_of_encoding_sql_ascii(
     ascii_url: str, monkeypatch: pytest.MonkeyPatch, *, is_direct: bool
 ) -> None:
     # It becomes part of the history: workers are named after their machines.
@@ -53,25 +53,25 @@ async def test_any_text_comes_back_as_it_was_from_a_database_of_encoding_sql_asc
 
     url = f"{ascii_url}?schema=büro_{is_direct}"
     async with (
-        open_store(url) as ours,
-        open_store(url) as theirs,
-        Engine(ours, toolbox, namespace="büro", settings=settings, works=is_direct) as asking,
-        Engine(theirs, toolbox, namespace="büro", settings=settings, works=not is_direct),
+        open_store(url) as caller_store,
+        open_store(url) as other_store,
+        Engine(caller_store, toolbox, namespace="büro", settings=settings, works=is_direct) as caller,
+        Engine(other_store, toolbox, namespace="büro", settings=settings, works=not is_direct),
     ):
-        task = await asking.submit("größe", {"what": TEXT}, idempotency_key=TEXT)
-        view = await asking.wait(task.id, until=lambda task: task.open_inputs > 0)
+        task = await caller.submit("größe", {"what": TEXT}, idempotency_key=TEXT)
+        view = await caller.wait(task.id, until=lambda task: task.open_inputs > 0)
         assert TEXT in str(decode(view.inputs[0].request))
-        await asking.answer(task.id, {view.inputs[0].key: {"action": "accept", "content": {TEXT: TEXT}}})
-        view = await asking.wait(task.id)
+        await caller.answer(task.id, {view.inputs[0].key: {"action": "accept", "content": {TEXT: TEXT}}})
+        view = await caller.wait(task.id)
         assert view.outcome is not None
         assert decode(view.outcome) == f"{TEXT} {{{TEXT!r}: {TEXT!r}}}"
         assert (view.task.namespace, view.task.tool.name) == ("büro", "größe")
-        assert (await asking.submit("größe", {"what": TEXT}, idempotency_key=TEXT)).id == task.id
-        await check_invariants(ours)
+        assert (await caller.submit("größe", {"what": TEXT}, idempotency_key=TEXT)).id == task.id
+        await check_invariants(caller_store)
 
 
 @pytest.mark.anyio
-async def test_a_database_of_another_encoding_is_refused_with_what_to_do(postgres_server: PostgresServer) -> None:
+async def test_a_character_that_the_encoding_lacks_is_an_error_with_advice(postgres_server: PostgresServer) -> None:
     url = await asyncio.to_thread(postgres_server.create_database, "in_latin1", encoding="LATIN1")
     store = await asyncio.to_thread(make_store, url)
     with pytest.raises(StoreError, match="createdb -E UTF8 -T template0"):

@@ -1,4 +1,4 @@
-"""A database that is away, restarted, read-only, full of connections, newer or somebody else's."""
+"""A PostgreSQL database that is unavailable, restarted, read-only, full, newer, or used by another program."""
 
 import asyncio
 import time
@@ -19,10 +19,10 @@ from tests.support.postgres.server import PostgresServer
 
 pytestmark = pytest.mark.anyio
 
-SECRET = "open-sesame"  # noqa: S105 - nobody's
+SECRET = "open-sesame"  # noqa: S105 - not a real password
 
 
-async def test_a_database_that_is_not_there_is_named_without_its_password(own_postgres: PostgresServer) -> None:
+async def test_an_unreachable_database_is_named_without_its_password(own_postgres: PostgresServer) -> None:
     url = own_postgres.url().replace("postgres@", f"postgres:{SECRET}@")
     await asyncio.to_thread(own_postgres.stop)
     with pytest.raises(StoreUnavailable, match="can't be reached: check that it runs") as caught:
@@ -31,20 +31,20 @@ async def test_a_database_that_is_not_there_is_named_without_its_password(own_po
     assert SECRET not in str(caught.value)
 
 
-async def test_a_database_of_no_such_name_says_so(postgres_server: PostgresServer) -> None:
-    with pytest.raises(StoreUnavailable, match="there is no such database"):
+async def test_a_missing_database_is_an_error_with_advice(postgres_server: PostgresServer) -> None:
+    with pytest.raises(StoreUnavailable, match="the database does not exist"):
         await PostgresStore(postgres_server.url("nowhere")).open()
 
 
 @pytest.mark.parametrize("url", ["postgresql://[::1/x", "postgresql://host/db?nonsense=1"])
-async def test_a_url_that_can_not_be_understood_is_refused_and_not_repeated(url: str) -> None:
+async def test_an_invalid_url_is_refused_and_not_repeated(url: str) -> None:
     with pytest.raises(ConfigurationError, match="write postgresql://user:password@host") as caught:
         parse_url(f"{url}{'&' if '?' in url else '?'}password={SECRET}")
     assert SECRET not in str(caught.value)
 
 
 @pytest.mark.parametrize("schema", ["", "x" * 41, "a%0Ab"])
-async def test_a_schema_that_no_store_can_have_is_refused(schema: str) -> None:
+async def test_an_invalid_schema_name_is_refused(schema: str) -> None:
     with pytest.raises(ConfigurationError, match="can't be the schema of a store"):
         parse_url(f"postgresql://host/db?schema={schema}")
 
@@ -61,19 +61,19 @@ async def test_the_tables_are_in_the_schemas_that_the_url_names(
     assert postgres_server.run("SELECT count(*) FROM jobs.procrastinate_jobs", database=database) == [(1,)]
 
 
-async def test_what_was_going_on_when_the_database_was_restarted_goes_on(own_postgres: PostgresServer) -> None:
+async def test_operations_continue_after_a_restart_of_the_database(own_postgres: PostgresServer) -> None:
     async with open_store(own_postgres.url()) as store:
-        scene = StoreHarness(store, FakeClock())
-        tasks = await asyncio.gather(*(scene.create() for _ in range(8)))
+        harness = StoreHarness(store, FakeClock())
+        tasks = await asyncio.gather(*(harness.create() for _ in range(8)))
         await asyncio.to_thread(own_postgres.restart, "immediate")
-        # Every connection of the pool is broken, and nobody notices.
-        found = await asyncio.gather(*(scene.load(task) for task in tasks))
+        # Every connection of the pool is broken, and no caller notices.
+        found = await asyncio.gather(*(harness.load(task) for task in tasks))
         assert found == tasks
-        await asyncio.gather(*(scene.apply(task, Cancel("alice")) for task in tasks))
+        await asyncio.gather(*(harness.apply(task, Cancel("alice")) for task in tasks))
         await check_invariants(store)
 
 
-async def test_who_listens_hears_again_after_the_database_was_restarted(own_postgres: PostgresServer) -> None:
+async def test_a_listener_gets_changes_again_after_a_restart_of_the_database(own_postgres: PostgresServer) -> None:
     async with open_store(own_postgres.url()) as one, open_store(own_postgres.url()) as two:
         with one.listen() as feed:
             await anext(feed)
@@ -85,28 +85,28 @@ async def test_who_listens_hears_again_after_the_database_was_restarted(own_post
                     pass
 
 
-async def test_who_listens_hears_also_of_what_is_told_while_the_connection_is_checked(
+async def test_a_listener_gets_notifications_that_arrive_while_its_connection_is_checked(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notifications, "CHECK_INTERVAL", 0.0005)
     async with open_store(database_url) as one, open_store(database_url) as two:
         with one.listen() as feed:
             await anext(feed)
-            scene = StoreHarness(two, FakeClock())
-            told = {(await scene.create()).id for _ in range(100)}
+            harness = StoreHarness(two, FakeClock())
+            expected = {(await harness.create()).id for _ in range(100)}
             async with asyncio.timeout(10):
-                while told:
-                    told -= await anext(feed)
+                while expected:
+                    expected -= await anext(feed)
 
 
-async def test_a_database_that_is_away_is_waited_for_no_longer_than_said(own_postgres: PostgresServer) -> None:
+async def test_the_wait_for_an_unavailable_database_is_limited_by_the_timeout(own_postgres: PostgresServer) -> None:
     store = PostgresStore(own_postgres.url(), timeout=0.5)
     await store.open()
     await asyncio.to_thread(own_postgres.stop)
-    began = time.monotonic()
-    with pytest.raises(StoreUnavailable, match="no connection was to be had in time"):
+    started_at = time.monotonic()
+    with pytest.raises(StoreUnavailable, match="no connection became free in time"):
         await store.count_live(EVERYTHING)
-    assert time.monotonic() - began < 10, "it is not waited for without end"
+    assert time.monotonic() - started_at < 10, "the wait is limited"
     await asyncio.to_thread(own_postgres.start)
     async with asyncio.timeout(20):
         while True:
@@ -118,22 +118,22 @@ async def test_a_database_that_is_away_is_waited_for_no_longer_than_said(own_pos
     await store.close()
 
 
-async def test_a_database_that_takes_no_writes_says_so_and_is_asked_again_later(own_postgres: PostgresServer) -> None:
+async def test_a_read_only_database_is_an_error_and_works_again_later(own_postgres: PostgresServer) -> None:
     async with open_store(own_postgres.url()) as store:
-        scene = StoreHarness(store, FakeClock())
-        task = await scene.create()
+        harness = StoreHarness(store, FakeClock())
+        task = await harness.create()
         await asyncio.to_thread(own_postgres.restart, "fast", {"default_transaction_read_only": "on"})
-        assert await scene.load(task) == task
+        assert await harness.load(task) == task
         with pytest.raises(StoreReadOnly, match="name the primary"):
-            await scene.create()
+            await harness.create()
         # A new primary, at the same address: no connection to the old one is left.
         await asyncio.to_thread(own_postgres.run, "ALTER SYSTEM SET default_transaction_read_only = off")
         await asyncio.to_thread(own_postgres.run, "SELECT pg_reload_conf()")
         await asyncio.to_thread(own_postgres.restart)
-        await scene.create()
+        await harness.create()
 
 
-async def test_a_connection_to_what_was_the_primary_is_not_used_again(
+async def test_a_connection_to_a_former_primary_is_not_used_again(
     postgres_server: PostgresServer, database_url: str
 ) -> None:
     database = database_url.rpartition("/")[2]
@@ -141,19 +141,19 @@ async def test_a_connection_to_what_was_the_primary_is_not_used_again(
         pass
     setting = f"ALTER DATABASE {database} SET default_transaction_read_only"
     postgres_server.run(f"{setting} = on")
-    # Its connections are made now, and stay read-only, as they do on a primary that became a standby.
+    # Its connections are opened now, and stay read-only, as they do on a primary that became a standby.
     store = PostgresStore(database_url, connections=1)
     await store.open()
     await store.count_live(EVERYTHING)
     postgres_server.run(f"{setting} = off")
-    scene = StoreHarness(store, FakeClock())
+    harness = StoreHarness(store, FakeClock())
     with pytest.raises(StoreReadOnly):
-        await scene.create()
-    await scene.create()
+        await harness.create()
+    await harness.create()
     await store.close()
 
 
-async def test_a_database_without_a_free_connection_says_what_to_do(own_postgres: PostgresServer) -> None:
+async def test_a_database_without_a_free_connection_is_an_error_with_advice(own_postgres: PostgresServer) -> None:
     settings = {"max_connections": 4, "superuser_reserved_connections": 0, "max_wal_senders": 0}
     await asyncio.to_thread(own_postgres.restart, "fast", settings)
     taken = [await psycopg.AsyncConnection.connect(own_postgres.url()) for _ in range(4)]
@@ -163,7 +163,7 @@ async def test_a_database_without_a_free_connection_says_what_to_do(own_postgres
         await connection.close()
 
 
-async def test_a_statement_that_the_database_gave_up_is_not_tried_without_end(
+async def test_a_statement_that_the_database_cancelled_is_not_retried_endlessly(
     postgres_server: PostgresServer, database_url: str
 ) -> None:
     database = database_url.rpartition("/")[2]
@@ -175,35 +175,35 @@ async def test_a_statement_that_the_database_gave_up_is_not_tried_without_end(
     async with await psycopg.AsyncConnection.connect(database_url) as session:
         await session.execute("LOCK TABLE raincheck.tasks IN ACCESS EXCLUSIVE MODE")
         async with asyncio.timeout(10):
-            with pytest.raises(StoreUnavailable, match="gave up on it"):
+            with pytest.raises(StoreUnavailable, match="cancelled the statement"):
                 await store.count_live(EVERYTHING)
     await store.close()
 
 
-async def test_what_was_prepared_before_somebody_migrated_is_prepared_anew(
+async def test_statements_prepared_before_a_migration_are_prepared_again(
     postgres_server: PostgresServer, database_url: str
 ) -> None:
     store = PostgresStore(database_url, connections=1)
     await store.open()
-    scene = StoreHarness(store, FakeClock())
-    task = await scene.create_running()
+    harness = StoreHarness(store, FakeClock())
+    task = await harness.create_running()
     for _ in range(20):
-        await scene.load(task)
+        await harness.load(task)
     database = database_url.rpartition("/")[2]
     postgres_server.run("ALTER TABLE raincheck.tasks ADD COLUMN newer BIGINT", database=database)
-    assert (await scene.load(task)) == task
-    await scene.apply(task, Cancel("alice"))
+    assert (await harness.load(task)) == task
+    await harness.apply(task, Cancel("alice"))
     await store.close()
 
 
 async def test_leases_are_extended_on_connections_that_a_restart_broke(own_postgres: PostgresServer) -> None:
     async with open_store(own_postgres.url()) as store:
-        scene = StoreHarness(store, FakeClock())
-        task = await scene.create_running()
+        harness = StoreHarness(store, FakeClock())
+        task = await harness.create_running()
         await asyncio.gather(*(store.count_live(EVERYTHING) for _ in range(20)))
         await asyncio.to_thread(own_postgres.restart, "immediate")
         held = [HeldAttempt(task.id, task.attempt_number)]
-        assert await store.extend_leases(held, until=scene.clock.now() + timedelta(seconds=60)) == frozenset()
+        assert await store.extend_leases(held, until=harness.clock.now() + timedelta(seconds=60)) == frozenset()
 
 
 async def test_a_newer_schema_is_left_alone(postgres_server: PostgresServer, database_url: str) -> None:
@@ -216,16 +216,16 @@ async def test_a_newer_schema_is_left_alone(postgres_server: PostgresServer, dat
             await store.open()
 
 
-async def test_somebody_elses_tables_are_left_alone(postgres_server: PostgresServer, database_url: str) -> None:
+async def test_tables_of_another_program_are_left_untouched(postgres_server: PostgresServer, database_url: str) -> None:
     database = database_url.rpartition("/")[2]
     postgres_server.run("CREATE SCHEMA raincheck", database=database)
-    postgres_server.run("CREATE TABLE raincheck.tasks (theirs INT)", database=database)
+    postgres_server.run("CREATE TABLE raincheck.tasks (foreign_column INT)", database=database)
     with pytest.raises(NotAStore, match=r"name another one, by \?schema="):
         await PostgresStore(database_url).open()
     assert postgres_server.run("SELECT * FROM raincheck.tasks", database=database) == []
 
 
-async def test_a_twin_makes_no_tables(postgres_server: PostgresServer, database_url: str) -> None:
+async def test_a_new_handle_creates_no_tables(postgres_server: PostgresServer, database_url: str) -> None:
     with pytest.raises(StoreUnavailable, match="raincheck migrate"):
         await PostgresStore(database_url).new_handle().open()
     database = database_url.rpartition("/")[2]
@@ -234,14 +234,14 @@ async def test_a_twin_makes_no_tables(postgres_server: PostgresServer, database_
     ]
 
 
-async def test_many_who_open_a_new_database_at_once_all_find_it_made_once(database_url: str) -> None:
+async def test_of_many_concurrent_opens_of_a_new_database_one_migrates(database_url: str) -> None:
     stores = await asyncio.gather(*(asyncio.to_thread(make_store, database_url) for _ in range(6)))
     await asyncio.gather(*(store.open() for store in stores))
     await StoreHarness(stores[0], FakeClock()).create()
     await asyncio.gather(*(store.close() for store in stores))
 
 
-async def test_whoever_may_only_use_the_tables_can_open_what_others_made(
+async def test_a_user_without_the_right_to_create_tables_can_open_a_migrated_store(
     postgres_server: PostgresServer, database_url: str
 ) -> None:
     async with open_store(database_url):
@@ -263,9 +263,7 @@ async def test_whoever_may_only_use_the_tables_can_open_what_others_made(
         postgres_server.run("DROP ROLE runs_only", database=database)
 
 
-async def test_leases_end_by_the_databases_clock_whatever_this_machines_says(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_leases_expire_by_the_databases_clock(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     right, truth = SystemClock.now, SystemClock()
 
     def wrong(clock: SystemClock) -> datetime:

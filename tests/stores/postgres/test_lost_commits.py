@@ -1,4 +1,4 @@
-"""A connection that breaks: what can't have been kept is done again, what may have been kept is told of."""
+"""Lost connections: writes that can't have been stored are retried; for the rest the caller gets an error."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 
 
 class BreakingCursor(AsyncCursor[Any]):
-    """Breaks its connection once, before a statement that begins like this, or after it."""
+    """Breaks its connection once, before or after a statement that starts with this text."""
 
     async def execute(self, query: Any, *arguments: Any, **options: Any) -> Any:
         execute = cast("Callable[..., Awaitable[Any]]", super().execute)
@@ -51,7 +51,7 @@ class BreakingConnection(AsyncConnection[Any]):
 
 
 def keyed(key: str | None) -> dict[str, Any]:
-    """A task with a key is looked for first, and so takes a transaction of several statements."""
+    """A task with a key is looked up first, so its creation is a transaction of several statements."""
     return {} if key is None else {"idempotency_key": key, "request_digest": "0" * 64}
 
 
@@ -64,7 +64,7 @@ def breaking() -> type[BreakingConnection]:
     [("BEGIN", "k"), ("SELECT * FROM tasks", "k"), ("WITH admitted", "k"), ("WITH admitted", None)],
 )
 @pytest.mark.parametrize("is_after", [False, True])
-async def test_what_breaks_before_it_is_committed_or_may_be_said_twice_is_done_again_and_kept_once(
+async def test_a_write_that_was_not_committed_or_may_be_repeated_is_retried_and_stored_once(
     statement: str, key: str | None, is_after: bool, database_url: str, postgres_server: PostgresServer
 ) -> None:
     kind = breaking()
@@ -81,66 +81,64 @@ async def test_what_breaks_before_it_is_committed_or_may_be_said_twice_is_done_a
 
 @pytest.mark.parametrize("key", [None, "k"])
 @pytest.mark.parametrize("is_after", [False, True])
-async def test_a_task_that_is_begun_where_it_is_created_is_begun_once_though_the_answer_was_lost(
+async def test_a_directly_started_task_starts_once_even_if_the_reply_was_lost(
     key: str | None, is_after: bool, database_url: str, postgres_server: PostgresServer
 ) -> None:
     kind = breaking()
     store = PostgresStore(database_url, jobs=ProcrastinateJobQueue("raincheck"), connection_class=kind)
     await store.open()
-    scene = StoreHarness(store, FakeClock())
+    harness = StoreHarness(store, FakeClock())
     kind.breaks_at, kind.is_after = "WITH admitted", is_after
-    task = await scene.create(claim=OFFER, **keyed(key))
+    task = await harness.create(claim=OFFER, **keyed(key))
     assert kind.breaks_at == "", "it broke"
-    assert (task.phase, task.attempt_number, await scene.load(task)) == (Phase.RUNNING, 1, task)
-    assert [entry.event for entry in await scene.history(task)] == [Event.CREATE, Event.CLAIM]
+    assert (task.phase, task.attempt_number, await harness.load(task)) == (Phase.RUNNING, 1, task)
+    assert [entry.event for entry in await harness.history(task)] == [Event.CREATE, Event.CLAIM]
     await store.close()
     database = database_url.rpartition("/")[2]
     assert postgres_server.run("SELECT count(*) FROM raincheck.procrastinate_jobs", database=database) == [(0,)]
 
 
 @pytest.mark.parametrize("quota", [Quota(live=1), Quota(created=1)], ids=str)
-@pytest.mark.parametrize("offer", [None, OFFER], ids=["queued", "begun"])
-async def test_a_task_whose_answer_was_lost_is_not_one_too_many_because_of_itself(
+@pytest.mark.parametrize("offer", [None, OFFER], ids=["queued", "started"])
+async def test_a_retried_create_does_not_exceed_the_quota_because_of_itself(
     offer: ClaimRequest | None, quota: Quota, database_url: str
 ) -> None:
     kind = breaking()
     store = PostgresStore(database_url, connection_class=kind)
     await store.open()
-    scene = StoreHarness(store, FakeClock())
+    harness = StoreHarness(store, FakeClock())
     kind.breaks_at, kind.is_after = "WITH admitted", True
-    task = await scene.create(claim=offer, quota=quota)
+    task = await harness.create(claim=offer, quota=quota)
     assert kind.breaks_at == "", "it broke"
-    assert await scene.load(task) == task
+    assert await harness.load(task) == task
     kind.breaks_at, kind.is_after = "WITH admitted", False
     with pytest.raises(QuotaExceeded):
-        await scene.create(claim=offer, quota=quota)
+        await harness.create(claim=offer, quota=quota)
     await store.close()
 
 
-async def test_a_task_that_was_queued_and_then_begun_by_another_is_told_as_theirs_if_the_answer_was_lost(
+async def test_a_retried_create_returns_the_task_as_another_worker_started_it(
     database_url: str,
 ) -> None:
     kind = breaking()
     store = PostgresStore(database_url, connection_class=kind)
     await store.open()
-    scene = StoreHarness(store, FakeClock())
-    first = await scene.create()
-    writing = CreateTransaction(scene.creation(), Quota(), scene.clock.now(), OFFER)
+    harness = StoreHarness(store, FakeClock())
+    first = await harness.create()
+    write = CreateTransaction(harness.creation(), Quota(), harness.clock.now(), OFFER)
     transactions = store._require_open()  # pyright: ignore[reportPrivateUsage]
-    queued = await transactions.write(writing, is_single=True)
+    queued = await transactions.write(write, is_single=True)
     assert queued.phase is Phase.QUEUED
-    assert {task.id for task in await scene.claim(holder="another", limit=2)} == {first.id, queued.id}
-    # As if the answer had been lost, it is said once more.
-    told = await transactions.write(writing, is_single=True)
-    assert told.attempt is not None
-    assert (told.id, told.attempt.lease.holder) == (queued.id, "another")
+    assert {task.id for task in await harness.claim(holder="another", limit=2)} == {first.id, queued.id}
+    # As if the reply had been lost, the same write runs again.
+    returned = await transactions.write(write, is_single=True)
+    assert returned.attempt is not None
+    assert (returned.id, returned.attempt.lease.holder) == (queued.id, "another")
     await store.close()
 
 
 @pytest.mark.parametrize("is_after", [False, True])
-async def test_what_breaks_while_it_is_committed_is_told_of_and_not_done_again(
-    is_after: bool, database_url: str
-) -> None:
+async def test_a_connection_lost_during_commit_is_an_error_and_not_retried(is_after: bool, database_url: str) -> None:
     kind = breaking()
     store = PostgresStore(database_url, jobs=ProcrastinateJobQueue("raincheck"), connection_class=kind)
     await store.open()
@@ -153,20 +151,20 @@ async def test_what_breaks_while_it_is_committed_is_told_of_and_not_done_again(
 
 
 @pytest.mark.parametrize("is_after", [False, True])
-async def test_a_single_statement_that_breaks_is_told_of_too(is_after: bool, database_url: str) -> None:
+async def test_a_connection_lost_during_a_single_statement_is_an_error(is_after: bool, database_url: str) -> None:
     kind = breaking()
     store = PostgresStore(database_url, connection_class=kind)
     await store.open()
-    scene = StoreHarness(store, FakeClock())
-    task = await scene.create_running()
+    harness = StoreHarness(store, FakeClock())
+    task = await harness.create_running()
     kind.breaks_at, kind.is_after = "WITH changed", is_after
     with pytest.raises(StoreUnavailable):
-        await scene.apply(task, Complete(1, encode("done")))
-    assert (await scene.load(task)).is_terminal == is_after
+        await harness.apply(task, Complete(1, encode("done")))
+    assert (await harness.load(task)).is_terminal == is_after
     await store.close()
 
 
-async def test_a_read_that_breaks_is_done_again(database_url: str) -> None:
+async def test_a_read_whose_connection_is_lost_is_retried(database_url: str) -> None:
     kind = breaking()
     store = PostgresStore(database_url, connection_class=kind)
     await store.open()

@@ -1,4 +1,4 @@
-"""Every query finds what it looks for by an index, however many tasks have ended; and each is named, told and used."""
+"""Every PostgreSQL query uses an index, and is named, commented and used."""
 
 import asyncio
 import json
@@ -59,7 +59,7 @@ SMALL = {"lines", "secrets", "durations", "definitions"}
 
 @pytest.fixture(scope="module")
 def connection(postgres_server: PostgresServer) -> Iterator[psycopg.Connection[Any]]:
-    """To a database with many tasks that have ended."""
+    """A connection to a database with many ended tasks."""
     url = postgres_server.create_database("plans")
 
     async def make() -> None:
@@ -95,7 +95,7 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 @pytest.mark.parametrize(
     "name", [name for name in QUERIES if re.search("SELECT|UPDATE|DELETE", QUERIES[name]) and "insert" not in name]
 )
-def test_no_query_reads_a_large_table_as_a_whole(connection: psycopg.Connection[Any], name: str) -> None:
+def test_no_query_scans_a_large_table(connection: psycopg.Connection[Any], name: str) -> None:
     text = QUERIES[name]
     values: Any = {found: value_of(found) for found in re.findall(r"%\((\w+)\)s", text)}
     values |= {
@@ -130,10 +130,10 @@ def test_no_query_reads_a_large_table_as_a_whole(connection: psycopg.Connection[
 
 
 @pytest.mark.anyio
-async def test_the_driver_keeps_every_statement_of_a_tasks_life_parsed(
+async def test_the_driver_caches_every_statement_of_a_tasks_life(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It does for those that are short and have few parameters. On others it spends as long as the database does."""
+    """The driver caches only short statements with few parameters. Parsing the rest is as slow as running it."""
     parsed_anew: list[bytes] = []
     parse_anew = driver._query2pg_nocache  # pyright: ignore[reportPrivateUsage]
 
@@ -153,7 +153,7 @@ async def test_the_driver_keeps_every_statement_of_a_tasks_life_parsed(
     assert parsed_anew == []
 
 
-def test_every_query_has_a_name_a_sentence_and_a_statement() -> None:
+def test_every_query_has_a_name_a_comment_and_a_statement() -> None:
     blocks = (PACKAGE / "queries.sql").read_text().split("-- name: ")[1:]
     assert len(blocks) == len(QUERIES)
     for block in blocks:

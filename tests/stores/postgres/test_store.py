@@ -1,4 +1,4 @@
-"""The PostgreSQL store keeps the contract of all stores."""
+"""The PostgreSQL store passes the store contract."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ class TestPostgresStore(StoreContract):
         self.folders: list[Path] = []
 
     def make_store(self, folder: Path) -> PostgresStore:
-        """Return the store of a folder: the one in the database, and after it one in a schema of its own for each."""
+        """Return the store for a folder: the default schema for the first, a separate schema for each further one."""
         if folder not in self.folders:
             self.folders.append(folder)
         number = self.folders.index(folder)

@@ -1,4 +1,4 @@
-"""What waits in the queue is seen in time, and costs others nothing."""
+"""The check for waiting tasks is up to date and cheap."""
 
 import asyncio
 from typing import Any
@@ -38,7 +38,7 @@ WHO_WAITS = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT g
     ],
 )
 @pytest.mark.parametrize("few", [0, 3])
-async def test_a_long_queue_of_others_costs_nothing_also_with_plans_from_when_it_was_short(
+async def test_a_long_queue_of_other_tasks_costs_nothing_even_with_old_plans(
     few: int, asks: str, database_url: str
 ) -> None:
     async with open_store(database_url):
@@ -51,25 +51,25 @@ async def test_a_long_queue_of_others_costs_nothing_also_with_plans_from_when_it
         await connection.execute("INSERT INTO lines (namespace, priority, served) VALUES ('here', 0, 2500)")
         await connection.execute(MANY, (few + 1, 5_000))
         query: Any = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT {asks}"
-        ((told,),) = await (await connection.execute(query)).fetchall()
-    assert told[0]["Plan"]["Shared Hit Blocks"] < 50
+        ((plan,),) = await (await connection.execute(query)).fetchall()
+    assert plan[0]["Plan"]["Shared Hit Blocks"] < 50
 
 
-async def test_who_was_queued_while_another_waited_for_their_own_creations_is_not_overtaken(database_url: str) -> None:
+async def test_a_task_queued_while_a_creation_waits_for_its_owners_lock_is_not_overtaken(database_url: str) -> None:
     async with open_store(database_url) as store:
-        scene = StoreHarness(store, FakeClock())
-        # Another of her creations is on its way, and takes its time.
+        harness = StoreHarness(store, FakeClock())
+        # Another transaction holds the lock for creations of the same owner.
         async with await psycopg.AsyncConnection.connect(database_url) as other:
             await other.execute("SET search_path TO raincheck")
             await other.execute("SELECT admit(%s, %s, 0, NULL, NULL)", (NAMESPACE, ALICE.key))
-            creating = asyncio.ensure_future(scene.create(owner=ALICE, claim=OFFER))
-            await until_one_waits(other)
-            await scene.create(owner=BOB)
+            creating = asyncio.ensure_future(harness.create(owner=ALICE, claim=OFFER))
+            await wait_until_blocked(other)
+            await harness.create(owner=BOB)
             assert not creating.done()
         assert (await creating).phase is Phase.QUEUED
 
 
-async def until_one_waits(connection: psycopg.AsyncConnection[Any]) -> None:
+async def wait_until_blocked(connection: psycopg.AsyncConnection[Any]) -> None:
     async with asyncio.timeout(10):
         while True:
             found = await connection.execute(

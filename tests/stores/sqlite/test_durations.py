@@ -1,4 +1,4 @@
-"""Durations in a file: read without a lock, brought to older files, and never guessed at where they are damaged."""
+"""Durations in a file: read without a lock, added to older files, and reported as damage if invalid."""
 
 import asyncio
 import sqlite3
@@ -42,36 +42,36 @@ def put(path: Path, counts: object) -> None:
 
 
 @pytest.mark.parametrize("counts", ["", "[[4,0]]", '{"4": 1}', "[[5,1],[4,1]]", "[[4,999999]]"])
-async def test_durations_that_nobody_can_have_written_are_damage(path: Path, store: SqliteStore, counts: str) -> None:
+async def test_invalid_durations_are_reported_as_damage(path: Path, store: SqliteStore, counts: str) -> None:
     await store.merge_durations(NAMESPACE, {"fine": QUICK})
     await asyncio.to_thread(put, path, counts)
-    for news in ({}, {"fine": QUICK}, {"broken": QUICK}):
-        with pytest.raises(StoreCorrupt, match=r"tool 'broken'.*is no sketch of durations") as damage:
-            await store.merge_durations(NAMESPACE, news)
+    for durations in ({}, {"fine": QUICK}, {"broken": QUICK}):
+        with pytest.raises(StoreCorrupt, match=r"tool 'broken'.*is not a duration histogram") as damage:
+            await store.merge_durations(NAMESPACE, durations)
         assert damage.value.store == str(path)
     assert await store.merge_durations("elsewhere", {"fine": QUICK}) == {"fine": QUICK}
-    # What else is in the file is there as before, and so are the durations that are whole.
+    # The rest of the file is unchanged, and so are the valid durations.
     await StoreHarness(store, FakeClock()).create()
     await asyncio.to_thread(put, path, QUICK.dump())
     assert await store.merge_durations(NAMESPACE, {}) == {"broken": QUICK, "fine": QUICK}
 
 
 @pytest.mark.parametrize("counts", [None, b"[[4,1]]"])
-async def test_the_file_takes_nothing_but_text_for_durations(path: Path, store: SqliteStore, counts: object) -> None:
+async def test_the_schema_accepts_only_text_for_durations(path: Path, store: SqliteStore, counts: object) -> None:
     await store.merge_durations(NAMESPACE, {})
     with pytest.raises(sqlite3.IntegrityError):
         await asyncio.to_thread(put, path, counts)
 
 
-async def test_what_is_known_is_read_while_another_process_writes(path: Path, store: SqliteStore) -> None:
+async def test_durations_are_read_while_another_process_writes(path: Path, store: SqliteStore) -> None:
     await store.merge_durations(NAMESPACE, {"build": QUICK})
 
-    def begin() -> sqlite3.Connection:
+    def begin_write() -> sqlite3.Connection:
         other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         other.execute("BEGIN IMMEDIATE")
         return other
 
-    writer = await asyncio.to_thread(begin)
+    writer = await asyncio.to_thread(begin_write)
     assert await store.merge_durations(NAMESPACE, {}) == {"build": QUICK}
     with pytest.raises(StoreUnavailable, match="locked"):
         await store.merge_durations(NAMESPACE, {"build": QUICK})
@@ -80,7 +80,7 @@ async def test_what_is_known_is_read_while_another_process_writes(path: Path, st
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-async def test_an_older_file_begins_to_learn_and_keeps_what_it_has(path: Path, version: int) -> None:
+async def test_an_older_file_stores_durations_after_its_migration(path: Path, version: int) -> None:
     await asyncio.to_thread(write_older_file, path, version)
     store = SqliteStore(path)
     await store.open()
@@ -88,7 +88,7 @@ async def test_an_older_file_begins_to_learn_and_keeps_what_it_has(path: Path, v
     assert await store.merge_durations(NAMESPACE, {"build": QUICK}) == {"build": QUICK}
     assert await store.count_live(EVERYTHING) == {Phase.QUEUED: 3}
     if version >= 3:
-        assert await store.get_or_create_secret("kept") == b"k" * 32
+        assert await store.get_or_create_secret("older") == b"k" * 32
     await check_invariants(store)
     await store.close()
     await store.open()

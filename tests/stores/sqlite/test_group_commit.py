@@ -1,4 +1,4 @@
-"""Many commits at once cost one sync, and stay each whole."""
+"""Concurrent commits cost one sync, and each stays atomic."""
 
 import asyncio
 import sqlite3
@@ -43,7 +43,7 @@ def statements() -> list[str]:
 
 
 @pytest.fixture
-async def scene(tmp_path: Path, statements: list[str]) -> AsyncIterator[StoreHarness]:
+async def harness(tmp_path: Path, statements: list[str]) -> AsyncIterator[StoreHarness]:
     store = SqliteStore(tmp_path / "tasks.db", connect=partial(counting_connect, statements))
     await store.open()
     yield StoreHarness(store, FakeClock())
@@ -51,85 +51,85 @@ async def scene(tmp_path: Path, statements: list[str]) -> AsyncIterator[StoreHar
     await store.close()
 
 
-async def test_what_many_callers_commit_at_once_is_synced_once(scene: StoreHarness, statements: list[str]) -> None:
+async def test_concurrent_commits_are_synced_once(harness: StoreHarness, statements: list[str]) -> None:
     statements.clear()
-    await asyncio.gather(*(scene.create() for _ in range(64)))
+    await asyncio.gather(*(harness.create() for _ in range(64)))
     assert statements.count("COMMIT") == 1
     assert len([sql for sql in statements if sql.startswith("INSERT INTO tasks")]) == 64
 
 
-async def test_one_that_fails_after_it_wrote_takes_nobody_with_it_and_leaves_nothing(
-    scene: StoreHarness, statements: list[str]
+async def test_a_call_that_fails_after_writing_is_rolled_back_alone(
+    harness: StoreHarness, statements: list[str]
 ) -> None:
-    task = await scene.create_running()
-    task = await scene.apply(task, Note(1, steps=(scene.step("load"),)))
+    task = await harness.create_running()
+    task = await harness.apply(task, Note(1, steps=(harness.step("load"),)))
     statements.clear()
     # The step exists, which shows only after the record and its history entry are written.
-    bad = scene.apply(task, Note(1, status_message="half", steps=(scene.step("load"),)))
-    outcomes = await asyncio.gather(scene.create(), bad, scene.create(), return_exceptions=True)
+    bad = harness.apply(task, Note(1, status_message="half", steps=(harness.step("load"),)))
+    outcomes = await asyncio.gather(harness.create(), bad, harness.create(), return_exceptions=True)
     assert isinstance(outcomes[1], AlreadyRecorded)
-    assert await scene.load(task) == task
+    assert await harness.load(task) == task
     for outcome in (outcomes[0], outcomes[2]):
         assert isinstance(outcome, Task)
-        assert await scene.load(outcome) == outcome
+        assert await harness.load(outcome) == outcome
     assert "ROLLBACK" in statements
 
 
-async def test_one_that_fails_before_it_wrote_costs_the_others_nothing(
-    scene: StoreHarness, statements: list[str]
+async def test_a_call_that_fails_before_writing_costs_no_extra_commit(
+    harness: StoreHarness, statements: list[str]
 ) -> None:
-    task = await scene.create()
+    task = await harness.create()
     statements.clear()
-    bad = scene.create(id=task.id)
-    outcomes = await asyncio.gather(scene.create(), bad, return_exceptions=True)
+    bad = harness.create(id=task.id)
+    outcomes = await asyncio.gather(harness.create(), bad, return_exceptions=True)
     assert isinstance(outcomes[1], AlreadyRecorded)
     assert statements.count("COMMIT") == 1
     assert "ROLLBACK" not in statements
 
 
 class StoppingConnection(sqlite3.Connection):
-    """Stops in the middle of a write, and goes on when told."""
+    """Stops in the middle of a write, and continues on demand."""
 
     stopped: threading.Event
-    go_on: threading.Event
+    proceed: threading.Event
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
         if sql.startswith("UPDATE tasks") and "completed" in str(parameters):
             self.stopped.set()
-            assert self.go_on.wait(10)
+            assert self.proceed.wait(10)
         return super().execute(sql, parameters)
 
 
-async def test_a_caller_that_is_cancelled_leaves_all_or_nothing_and_others_hear_of_it(tmp_path: Path) -> None:
-    stopped, go_on = threading.Event(), threading.Event()
-    factory = type("Stopping", (StoppingConnection,), {"stopped": stopped, "go_on": go_on})
+async def test_a_cancelled_caller_leaves_all_or_nothing_and_feeds_are_notified(tmp_path: Path) -> None:
+    stopped, proceed = threading.Event(), threading.Event()
+    factory = type("Stopping", (StoppingConnection,), {"stopped": stopped, "proceed": proceed})
     store = SqliteStore(
         tmp_path / "tasks.db",
         connect=lambda path, timeout: sqlite3.connect(path, timeout, isolation_level=None, factory=factory),
     )
     await store.open()
-    scene = StoreHarness(store, FakeClock())
-    task = await scene.create_running()
+    harness = StoreHarness(store, FakeClock())
+    task = await harness.create_running()
     with store.listen() as feed:
-        finishing = asyncio.ensure_future(scene.apply(task, Complete(1, encode("done"))))
+        finishing = asyncio.ensure_future(harness.apply(task, Complete(1, encode("done"))))
         assert await asyncio.to_thread(stopped.wait, 10)
         finishing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await finishing
-        go_on.set()
+        proceed.set()
         async with asyncio.timeout(10):
             async for hint in feed:
                 if task.id in hint:
                     break
-    view = await store.view(task.id, EVERYTHING, now=scene.clock.now())
+    view = await store.view(task.id, EVERYTHING, now=harness.clock.now())
     assert (view.task.is_terminal, view.outcome) == (True, encode("done"))
     await store.close()
 
 
-async def test_an_error_of_the_driver_that_nobody_foresaw_reaches_its_caller_alone(scene: StoreHarness) -> None:
+async def test_an_unexpected_driver_error_reaches_only_its_caller(harness: StoreHarness) -> None:
     with pytest.raises(OverflowError):
-        await scene.store.extend_leases([HeldAttempt(TaskId("any"), 2**70)], until=scene.clock.now())
-    await scene.create()
+        await harness.store.extend_leases([HeldAttempt(TaskId("any"), 2**70)], until=harness.clock.now())
+    await harness.create()
 
 
 class BreakingConnection(sqlite3.Connection):
@@ -141,26 +141,28 @@ class BreakingConnection(sqlite3.Connection):
         return super().execute(sql, parameters)
 
 
-async def test_a_lane_that_breaks_leaves_nobody_waiting_and_says_why(tmp_path: Path) -> None:
+async def test_a_thread_that_breaks_fails_all_waiting_callers_with_the_reason(tmp_path: Path) -> None:
     store = SqliteStore(
         tmp_path / "tasks.db",
         connect=lambda path, timeout: sqlite3.connect(path, timeout, isolation_level=None, factory=BreakingConnection),
     )
     await store.open()
-    scene = StoreHarness(store, FakeClock())
-    outcomes = await asyncio.gather(scene.create(), scene.create(id="break"), scene.create(), return_exceptions=True)
+    harness = StoreHarness(store, FakeClock())
+    outcomes = await asyncio.gather(
+        harness.create(), harness.create(id="break"), harness.create(), return_exceptions=True
+    )
     assert [type(outcome) for outcome in outcomes] == [SimulatedCrash] * 3
     with pytest.raises(StoreUnavailable, match=r"an unexpected error stopped it .*: close the store and open it again"):
-        await scene.create()
+        await harness.create()
     await store.close()
     await store.open()
-    await scene.create()
+    await harness.create()
     await check_invariants(store)
     await store.close()
 
 
 @pytest.mark.parametrize("synchronous", ["FULL", "NORMAL"])
-async def test_the_disk_is_synced_as_asked(tmp_path: Path, synchronous: Any) -> None:
+async def test_the_sync_mode_of_the_store_is_set_on_its_connections(tmp_path: Path, synchronous: Any) -> None:
     statements: list[str] = []
     connect = partial(counting_connect, statements)
     store = SqliteStore(tmp_path / "tasks.db", synchronous=synchronous, connect=connect)
@@ -170,29 +172,29 @@ async def test_the_disk_is_synced_as_asked(tmp_path: Path, synchronous: Any) -> 
 
 
 async def test_the_log_is_moved_into_the_file_when_it_is_large_and_when_it_is_quiet(
-    tmp_path: Path, scene: StoreHarness
+    tmp_path: Path, harness: StoreHarness
 ) -> None:
     wal = tmp_path / "tasks.db-wal"
     large = encode("x" * 900_000)
     largest = 0
     for _ in range(20):
-        await scene.create(arguments=large)
+        await harness.create(arguments=large)
         largest = max(largest, wal.stat().st_size)
     assert largest < WAL_LIMIT + 2_000_000
-    await scene.create()
-    # Nothing is submitted any more, so the lane takes its time and then moves the rest.
+    await harness.create()
+    # Nothing is submitted any more, so the thread is idle and then moves the rest.
     async with asyncio.timeout(20 * IDLE_CHECKPOINT_AFTER):
-        while wal.stat().st_size:  # noqa: ASYNC110 - a file tells nobody that it shrank
+        while wal.stat().st_size:  # noqa: ASYNC110 - a file sends no event when it shrinks
             await asyncio.sleep(0.01)
 
 
-async def test_a_log_that_has_become_large_starts_anew_in_the_file_that_it_has(
-    tmp_path: Path, scene: StoreHarness, statements: list[str]
+async def test_a_log_that_grew_large_restarts_in_its_existing_file(
+    tmp_path: Path, harness: StoreHarness, statements: list[str]
 ) -> None:
     wal = tmp_path / "tasks.db-wal"
     sizes: list[int] = []
     while not sizes or sizes[-1] < 2 * WAL_LIMIT:
-        await scene.create(arguments=encode("x" * 200_000))
+        await harness.create(arguments=encode("x" * 200_000))
         sizes.append(wal.stat().st_size)
         if sum("RESTART" in statement for statement in statements) == 3:
             break
@@ -201,8 +203,8 @@ async def test_a_log_that_has_become_large_starts_anew_in_the_file_that_it_has(
     assert sizes == sorted(sizes)
 
 
-async def test_a_long_read_of_somebody_else_is_not_waited_for_again_and_again(
-    tmp_path: Path, scene: StoreHarness, statements: list[str]
+async def test_a_long_read_of_another_connection_is_not_waited_for_repeatedly(
+    tmp_path: Path, harness: StoreHarness, statements: list[str]
 ) -> None:
     wal = tmp_path / "tasks.db-wal"
 
@@ -212,41 +214,39 @@ async def test_a_long_read_of_somebody_else_is_not_waited_for_again_and_again(
         other.execute("SELECT count(*) FROM tasks").fetchone()
         return other
 
-    await scene.create()
+    await harness.create()
     reader = await asyncio.to_thread(begin_reading)
     statements.clear()
     for _ in range(40):
-        await scene.create(arguments=encode("x" * 900_000))
+        await harness.create(arguments=encode("x" * 900_000))
     # 36 megabytes: tried at 4, 8, 16 and 32 of them, or a little later.
     assert 3 <= sum("wal_checkpoint" in statement for statement in statements) <= 4
     await asyncio.to_thread(reader.close)
     async with asyncio.timeout(60):
-        while wal.stat().st_size:  # noqa: ASYNC110 - a file tells nobody that it shrank
+        while wal.stat().st_size:  # noqa: ASYNC110 - a file sends no event when it shrinks
             await asyncio.sleep(0.01)
 
 
-async def test_a_round_takes_only_so_many(scene: StoreHarness, statements: list[str]) -> None:
+async def test_the_size_of_a_batch_is_limited(harness: StoreHarness, statements: list[str]) -> None:
     statements.clear()
-    await asyncio.gather(*(scene.create() for _ in range(4 * MAX_BATCH)))
+    await asyncio.gather(*(harness.create() for _ in range(4 * MAX_BATCH)))
     assert 2 <= statements.count("COMMIT") <= 4
 
 
-async def test_one_bad_job_among_many_costs_them_no_sync_of_their_own(
-    scene: StoreHarness, statements: list[str]
-) -> None:
-    task = await scene.create_running()
-    task = await scene.apply(task, Note(1, steps=(scene.step("load"),)))
+async def test_one_failing_call_among_many_costs_no_sync_for_each(harness: StoreHarness, statements: list[str]) -> None:
+    task = await harness.create_running()
+    task = await harness.apply(task, Note(1, steps=(harness.step("load"),)))
     statements.clear()
-    bad = scene.apply(task, Note(1, status_message="half", steps=(scene.step("load"),)))
-    outcomes = await asyncio.gather(bad, *(scene.create() for _ in range(50)), return_exceptions=True)
+    bad = harness.apply(task, Note(1, status_message="half", steps=(harness.step("load"),)))
+    outcomes = await asyncio.gather(bad, *(harness.create() for _ in range(50)), return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [AlreadyRecorded] + [Task] * 50
-    assert await scene.load(task) == task
-    # The bad one is read before it is written, so the others may be a round ahead of it.
+    assert await harness.load(task) == task
+    # The failing call reads its task before it writes, so the rest may be one batch ahead of it.
     assert statements.count("COMMIT") <= 2
 
 
 class FailingConnection(sqlite3.Connection):
-    """Fails as told: at a commit, or in the middle of a job and with the whole transaction."""
+    """Fails on demand: at a commit, or in the middle of a call together with the whole transaction."""
 
     fail_commits = 0
     gives_up_at = "INSERT INTO history"
@@ -275,42 +275,42 @@ async def failing(tmp_path: Path) -> AsyncIterator[tuple[StoreHarness, type[Fail
 
 
 @pytest.mark.parametrize("times", [1, 2])
-async def test_a_commit_that_fails_for_all_is_tried_again_for_each(
+async def test_a_commit_that_fails_for_a_batch_is_retried_call_by_call(
     failing: tuple[StoreHarness, type[FailingConnection]], times: int
 ) -> None:
-    scene, factory = failing
+    harness, factory = failing
     factory.fail_commits = times
-    tasks = await asyncio.gather(*(scene.create() for _ in range(5)))
-    assert [await scene.load(task) for task in tasks] == tasks
+    tasks = await asyncio.gather(*(harness.create() for _ in range(5)))
+    assert [await harness.load(task) for task in tasks] == tasks
 
 
-async def test_a_commit_that_fails_for_one_alone_is_an_error_and_keeps_nothing(
+async def test_a_commit_that_fails_for_a_single_call_is_an_error_and_stores_nothing(
     failing: tuple[StoreHarness, type[FailingConnection]],
 ) -> None:
-    scene, factory = failing
+    harness, factory = failing
     factory.fail_commits = 1
     with pytest.raises(StoreError, match="the disk is gone"):
-        await scene.create(id=TaskId("lost"))
-    await scene.create(id=TaskId("lost"))
+        await harness.create(id=TaskId("lost"))
+    await harness.create(id=TaskId("lost"))
 
 
 @pytest.mark.parametrize("gives_up_at", ["INSERT INTO tasks", "INSERT INTO history"])
-async def test_one_that_makes_sqlite_give_up_the_transaction_takes_nobody_with_it(
+async def test_a_call_that_makes_sqlite_roll_back_does_not_fail_the_rest_of_its_batch(
     failing: tuple[StoreHarness, type[FailingConnection]], gives_up_at: str
 ) -> None:
-    scene, factory = failing
+    harness, factory = failing
     factory.gives_up_at = gives_up_at
     outcomes = await asyncio.gather(
-        scene.create(), scene.create(id="give up", actor="give up"), scene.create(), return_exceptions=True
+        harness.create(), harness.create(id="give up", actor="give up"), harness.create(), return_exceptions=True
     )
     assert [isinstance(outcome, Task) for outcome in outcomes] == [True, False, True]
     for outcome in (outcomes[0], outcomes[2]):
         assert isinstance(outcome, Task)
-        assert await scene.load(outcome) == outcome
-    assert await scene.store.count_live(EVERYTHING) == {"queued": 2}
+        assert await harness.load(outcome) == outcome
+    assert await harness.store.count_live(EVERYTHING) == {"queued": 2}
 
 
-async def test_sqlite_is_told_to_leave_the_log_to_the_writer(tmp_path: Path) -> None:
+async def test_automatic_checkpoints_are_off_on_the_writers_connection(tmp_path: Path) -> None:
     statements: list[str] = []
     store = SqliteStore(tmp_path / "tasks.db", connect=partial(counting_connect, statements))
     await store.open()
@@ -320,7 +320,7 @@ async def test_sqlite_is_told_to_leave_the_log_to_the_writer(tmp_path: Path) -> 
 
 
 class InterleavingConnection(sqlite3.Connection):
-    """Lets somebody else write in the middle of a read."""
+    """Lets another connection write in the middle of a read."""
 
     meanwhile: list[Callable[[], None]]
 
@@ -331,7 +331,7 @@ class InterleavingConnection(sqlite3.Connection):
         return super().execute(sql, parameters)
 
 
-async def test_what_is_read_in_several_statements_is_of_one_moment(tmp_path: Path) -> None:
+async def test_reads_with_several_statements_see_one_moment(tmp_path: Path) -> None:
     path = tmp_path / "tasks.db"
 
     def add_a_step() -> None:
@@ -343,12 +343,12 @@ async def test_what_is_read_in_several_statements_is_of_one_moment(tmp_path: Pat
         path, connect=lambda path, timeout: sqlite3.connect(path, timeout, isolation_level=None, factory=factory)
     )
     await store.open()
-    scene = StoreHarness(store, FakeClock())
-    task = await scene.create_running()
-    journal = await store.journal(task.id, EVERYTHING, now=scene.clock.now())
+    harness = StoreHarness(store, FakeClock())
+    task = await harness.create_running()
+    journal = await store.journal(task.id, EVERYTHING, now=harness.clock.now())
     assert journal.steps == ()
     factory.meanwhile.clear()
-    journal = await store.journal(task.id, EVERYTHING, now=scene.clock.now())
+    journal = await store.journal(task.id, EVERYTHING, now=harness.clock.now())
     assert [step.name for step in journal.steps] == ["late"]
     await store.close()
 
@@ -365,7 +365,7 @@ class DeafConnection(sqlite3.Connection):
         return super().execute(sql, parameters)
 
 
-async def test_who_could_not_hear_for_a_moment_is_told_that_anything_may_have_changed(tmp_path: Path) -> None:
+async def test_after_a_failed_poll_the_feed_reports_any_task(tmp_path: Path) -> None:
     factory = type("Deaf", (DeafConnection,), {})
     store = SqliteStore(
         tmp_path / "tasks.db",

@@ -1,4 +1,4 @@
-"""Schemas: migrations lead to what `schema.sql` says, once, whole, and never backwards."""
+"""Migrations lead to the schema of `schema.sql`, once, completely, and never backwards."""
 
 import asyncio
 import sqlite3
@@ -34,7 +34,7 @@ def opened(path: Path) -> sqlite3.Connection:
     return connect(str(path), 5)
 
 
-def test_all_migrations_together_make_the_schema(tmp_path: Path) -> None:
+def test_all_migrations_together_create_the_schema(tmp_path: Path) -> None:
     prepare_file(tmp_path / "tasks.db", connect, 5, shipped_migrations())
     wanted = sqlite3.connect(":memory:")
     for statement in split_statements((files("raincheck.stores.sqlite") / "schema.sql").read_text()):
@@ -46,22 +46,22 @@ def test_migrations_are_numbered_without_gaps() -> None:
     assert [migration.version for migration in shipped_migrations()] == [*range(1, len(shipped_migrations()) + 1)]
 
 
-def test_an_older_file_is_brought_up_to_date_and_keeps_what_it_has(tmp_path: Path) -> None:
+def test_an_older_file_is_migrated_and_keeps_its_data(tmp_path: Path) -> None:
     path = tmp_path / "tasks.db"
     prepare_file(path, connect, 5, shipped_migrations())
-    opened(path).execute("INSERT INTO changes (task_id, origin) VALUES ('kept', '')")
+    opened(path).execute("INSERT INTO changes (task_id, origin) VALUES ('older', '')")
     prepare_file(path, connect, 5, [*shipped_migrations(), NEXT])
     connection = opened(path)
     assert connection.execute("PRAGMA user_version").fetchone() == (KNOWN + 1,)
     assert connection.execute("SELECT a FROM extra").fetchall() == [(1,)]
-    assert connection.execute("SELECT task_id FROM changes").fetchall() == [("kept",)]
+    assert connection.execute("SELECT task_id FROM changes").fetchall() == [("older",)]
 
 
 @pytest.mark.anyio
-async def test_tasks_that_were_queued_before_there_were_turns_take_turns(tmp_path: Path) -> None:
-    path, scene = tmp_path / "tasks.db", StoreHarness(MemoryStore(), FakeClock())
-    creations = [scene.creation(owner=owner) for owner in (ALICE, ALICE, ALICE, BOB)]
-    low, parked = scene.creation(priority=-1), scene.creation(due_at=scene.clock.now() + timedelta(seconds=5))
+async def test_tasks_that_were_queued_before_turns_existed_get_turns(tmp_path: Path) -> None:
+    path, harness = tmp_path / "tasks.db", StoreHarness(MemoryStore(), FakeClock())
+    creations = [harness.creation(owner=owner) for owner in (ALICE, ALICE, ALICE, BOB)]
+    low, parked = harness.creation(priority=-1), harness.creation(due_at=harness.clock.now() + timedelta(seconds=5))
 
     def write_version_1() -> None:
         prepare_file(path, connect, 5, shipped_migrations()[:1])
@@ -73,14 +73,14 @@ async def test_tasks_that_were_queued_before_there_were_turns_take_turns(tmp_pat
     await asyncio.to_thread(write_version_1)
     store = SqliteStore(path)
     await store.open()
-    scene = StoreHarness(store, scene.clock)
-    late = await scene.create(id=TaskId("task-9998"), owner=BOB)
-    newcomer = await scene.create(id=TaskId("task-9999"), owner=Owner.local())
+    harness = StoreHarness(store, harness.clock)
+    late = await harness.create(id=TaskId("task-9998"), owner=BOB)
+    newcomer = await harness.create(id=TaskId("task-9999"), owner=Owner.local())
     one, two, three, bob = (creation.task.id for creation in creations)
-    claimed = [(await scene.claim())[0].id for _ in range(7)]
+    claimed = [(await harness.claim())[0].id for _ in range(7)]
     assert claimed == [one, bob, newcomer.id, two, late.id, three, low.task.id]
-    scene.clock.advance(5)
-    assert [task.id for task in await scene.claim()] == [parked.task.id]
+    harness.clock.advance(5)
+    assert [task.id for task in await harness.claim()] == [parked.task.id]
     await check_invariants(store)
     await store.close()
 
@@ -110,12 +110,12 @@ async def test_a_file_that_becomes_newer_while_it_is_open_is_not_written_any_mor
     path = tmp_path / "tasks.db"
     store = SqliteStore(path)
     await store.open()
-    scene = StoreHarness(store, FakeClock())
-    task = await scene.create()
+    harness = StoreHarness(store, FakeClock())
+    task = await harness.create()
     await asyncio.to_thread(lambda: prepare_file(path, connect, 5, [*shipped_migrations(), NEXT]))
     with pytest.raises(SchemaMismatch):
-        await scene.create()
-    assert await scene.load(task) == task
+        await harness.create()
+    assert await harness.load(task) == task
     await store.close()
 
 
@@ -134,7 +134,7 @@ prepare_file(Path(sys.argv[1]), connect, 30, [*shipped_migrations(), more])
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("exists", [True, False])
-async def test_of_processes_that_migrate_at_once_one_does_it(tmp_path: Path, exists: bool) -> None:
+async def test_of_several_processes_that_migrate_at_once_one_does_it(tmp_path: Path, exists: bool) -> None:
     path = tmp_path / "tasks.db"
     if exists:
         await asyncio.to_thread(lambda: prepare_file(path, connect, 5, shipped_migrations()))

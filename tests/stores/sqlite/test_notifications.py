@@ -1,4 +1,4 @@
-"""The log of changes, by which other processes hear of what happened."""
+"""The change log, by which other processes notice changes."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -25,14 +25,14 @@ def ids(*numbers: int) -> tuple[TaskId, ...]:
     return tuple(TaskId(f"task {number}") for number in numbers)
 
 
-def test_one_hears_of_what_others_changed_and_not_of_what_one_changed_oneself(connection: sqlite3.Connection) -> None:
+def test_only_changes_by_other_handles_are_read_from_the_log(connection: sqlite3.Connection) -> None:
     log_changes(connection, ids(1, 2), "me")
     log_changes(connection, ids(3), "you")
     assert read_changes(connection, 0, "me").task_ids == set(ids(3))
     assert read_changes(connection, 0, "you").task_ids == set(ids(1, 2))
 
 
-def test_a_look_goes_on_where_the_last_one_ended(connection: sqlite3.Connection) -> None:
+def test_a_poll_continues_after_the_position_of_the_last_one(connection: sqlite3.Connection) -> None:
     log_changes(connection, ids(1, 2), "you")
     first = read_changes(connection, 0, "me")
     log_changes(connection, ids(3), "you")
@@ -41,16 +41,16 @@ def test_a_look_goes_on_where_the_last_one_ended(connection: sqlite3.Connection)
     assert read_changes(connection, second.newest, "me") == (3, frozenset(), False)
 
 
-def test_the_log_keeps_only_the_newest_and_says_so_to_who_is_too_far_behind(connection: sqlite3.Connection) -> None:
+def test_the_log_keeps_only_the_newest_changes_and_reports_a_gap(connection: sqlite3.Connection) -> None:
     log_changes(connection, ids(*range(2 * LOG_LIMIT)), "you")
-    kept, newest = connection.execute("SELECT count(*), max(seq) FROM changes").fetchone()
-    assert kept == LOG_LIMIT
+    stored, newest = connection.execute("SELECT count(*), max(seq) FROM changes").fetchone()
+    assert stored == LOG_LIMIT
     assert read_changes(connection, newest - LOG_LIMIT - 1, "me").has_gap
     assert not read_changes(connection, newest - LOG_LIMIT, "me").has_gap
     assert len(read_changes(connection, newest - 10, "me").task_ids) == 10
 
 
-def test_who_has_seen_it_all_has_missed_nothing_though_the_log_is_empty(connection: sqlite3.Connection) -> None:
+def test_an_empty_log_has_no_gap_for_a_reader_that_is_up_to_date(connection: sqlite3.Connection) -> None:
     log_changes(connection, ids(1), "you")
     connection.execute("DELETE FROM changes")
     assert read_changes(connection, 1, "me") == (1, frozenset(), False)

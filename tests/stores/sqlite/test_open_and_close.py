@@ -1,4 +1,4 @@
-"""Opening and closing: whatever happens in the middle, no thread, no connection and no doubt is left behind."""
+"""Opening and closing a SQLite store leaves no thread or connection behind, whatever happens meanwhile."""
 
 import asyncio
 import os
@@ -19,31 +19,31 @@ from raincheck.testing.harness import EVERYTHING
 pytestmark = pytest.mark.anyio
 
 
-def lanes() -> list[str]:
+def connection_threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("raincheck-")]
 
 
 @pytest.fixture(autouse=True)
-def no_lane_is_left() -> Iterator[None]:
-    before = lanes()
+def no_thread_is_left() -> Iterator[None]:
+    before = connection_threads()
     yield
-    assert lanes() == before
+    assert connection_threads() == before
 
 
 async def test_opening_twice_at_once_opens_once(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "tasks.db")
     await asyncio.gather(store.open(), store.open())
-    assert sorted(lanes()) == ["raincheck-read", "raincheck-write"]
+    assert sorted(connection_threads()) == ["raincheck-read", "raincheck-write"]
     await asyncio.gather(store.close(), store.close())
 
 
-async def test_an_open_that_is_cancelled_leaves_nothing(tmp_path: Path) -> None:
-    go_on = threading.Event()
+async def test_a_cancelled_open_leaves_no_thread(tmp_path: Path) -> None:
+    proceed = threading.Event()
 
     def slow(path: str, timeout: float) -> sqlite3.Connection:
         if threading.current_thread().name == "raincheck-read":
             reached.set()
-            assert go_on.wait(10)
+            assert proceed.wait(10)
         return connect(path, timeout)
 
     reached = threading.Event()
@@ -51,7 +51,7 @@ async def test_an_open_that_is_cancelled_leaves_nothing(tmp_path: Path) -> None:
     opening = asyncio.ensure_future(store.open())
     assert await asyncio.to_thread(reached.wait, 10)
     opening.cancel()
-    go_on.set()
+    proceed.set()
     with pytest.raises(asyncio.CancelledError):
         await opening
     await store.open()
@@ -59,7 +59,7 @@ async def test_an_open_that_is_cancelled_leaves_nothing(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_a_reader_that_can_not_be_opened_takes_the_writer_with_it(tmp_path: Path) -> None:
+async def test_if_the_reader_can_not_be_opened_the_writer_is_closed(tmp_path: Path) -> None:
     def failing(path: str, timeout: float) -> sqlite3.Connection:
         if threading.current_thread().name == "raincheck-read":
             raise sqlite3.OperationalError("no more descriptors")
@@ -69,7 +69,7 @@ async def test_a_reader_that_can_not_be_opened_takes_the_writer_with_it(tmp_path
         await SqliteStore(tmp_path / "tasks.db", connect=failing).open()
 
 
-async def test_a_close_that_is_cancelled_goes_on(tmp_path: Path) -> None:
+async def test_a_cancelled_close_runs_to_its_end(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "tasks.db")
     await store.open()
     await StoreHarness(store, FakeClock()).create()
@@ -82,20 +82,20 @@ async def test_a_close_that_is_cancelled_goes_on(tmp_path: Path) -> None:
     assert not (tmp_path / "tasks.db-wal").exists()
 
 
-async def test_what_was_submitted_before_the_close_is_done(tmp_path: Path) -> None:
+async def test_calls_submitted_before_the_close_are_finished(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "tasks.db")
     await store.open()
-    scene = StoreHarness(store, FakeClock())
-    creating = [asyncio.ensure_future(scene.create()) for _ in range(20)]
+    harness = StoreHarness(store, FakeClock())
+    creating = [asyncio.ensure_future(harness.create()) for _ in range(20)]
     await asyncio.sleep(0)
     await store.close()
     tasks = await asyncio.gather(*creating)
     await store.open()
-    assert [await scene.load(task) for task in tasks] == tasks
+    assert [await harness.load(task) for task in tasks] == tasks
     await store.close()
 
 
-async def test_another_event_loop_can_not_use_it_and_keeps_nothing(tmp_path: Path) -> None:
+async def test_another_event_loop_can_not_use_an_open_store(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "tasks.db")
     await store.open()
 
@@ -115,36 +115,36 @@ async def test_a_file_that_was_removed_or_replaced_takes_no_more_commits(tmp_pat
     path = tmp_path / "tasks.db"
     store = SqliteStore(path)
     await store.open()
-    scene = StoreHarness(store, FakeClock())
-    await scene.create()
+    harness = StoreHarness(store, FakeClock())
+    await harness.create()
     for ending in ("", "-wal", "-shm"):
         path.with_name(path.name + ending).unlink()
     with pytest.raises(StoreUnavailable, match="removed or replaced while it was open: close the store"):
-        await scene.create()
+        await harness.create()
     await store.close()
     await store.open()
-    task = await scene.create()
-    assert await scene.load(task) == task
+    task = await harness.create()
+    assert await harness.load(task) == task
     await store.close()
 
 
-async def test_it_stays_the_same_file_if_the_program_changes_its_folder(
+async def test_a_relative_path_stays_the_same_file_after_a_change_of_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     store = SqliteStore("tasks.db")
     await store.open()
-    scene = StoreHarness(store, FakeClock())
-    task = await scene.create()
+    harness = StoreHarness(store, FakeClock())
+    task = await harness.create()
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     await store.close()
     await store.open()
-    assert await scene.load(task) == task
+    assert await harness.load(task) == task
     await store.close()
 
 
-async def test_behind_a_link_the_file_is_made_for_its_user_alone(tmp_path: Path) -> None:
+async def test_a_file_created_behind_a_link_is_readable_only_by_its_user(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link.db").symlink_to(tmp_path / "real/tasks.db")
     old_mask = os.umask(0)
@@ -159,6 +159,6 @@ async def test_behind_a_link_the_file_is_made_for_its_user_alone(tmp_path: Path)
     assert repr(store) == f"SqliteStore({str(tmp_path / 'real/tasks.db')!r})"
 
 
-async def test_an_unknown_way_to_sync_is_refused(tmp_path: Path) -> None:
+async def test_an_unknown_sync_mode_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="one of"):
         SqliteStore(tmp_path / "tasks.db", synchronous="OFF")  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Every query finds what it looks for by an index: none reads the whole table, and none sorts it."""
+"""Every SQLite query uses an index: none scans or sorts a whole table."""
 
 import re
 import sqlite3
@@ -21,15 +21,15 @@ ALLOWED = {
     # When a server starts.
     "needed_definitions": {"SCAN tasks USING INDEX tasks_live", "SCAN definitions"},
     "count_of_owner": {"SCAN (subquery-1)"},
-    # One row: how far the line has been served.
+    # One row: how far the queue has been served.
     "next_turn": {"SCAN line"},
-    # No more than a claim takes.
-    "advance_lines": {"USE TEMP B-TREE FOR GROUP BY"},
-    # What belongs to one task is sorted by the order of its recording.
+    # At most the tasks of one claim.
+    "advance_served_turns": {"USE TEMP B-TREE FOR GROUP BY"},
+    # The data of one task is sorted in recording order.
     "all_steps": {"USE TEMP B-TREE FOR ORDER BY"},
     "all_inputs": {"USE TEMP B-TREE FOR ORDER BY"},
     "open_inputs": {"USE TEMP B-TREE FOR ORDER BY"},
-    # The oldest and newest key of a table: a step each, not a walk.
+    # The oldest and newest key of a table: one lookup each, not a scan.
     "changes_bounds": {"SEARCH changes"},
 }
 HARMLESS = re.compile(
@@ -44,7 +44,7 @@ def connection(tmp_path: Path) -> sqlite3.Connection:
 
 
 @pytest.mark.parametrize("name", QUERIES)
-def test_no_query_reads_the_whole_table(connection: sqlite3.Connection, name: str) -> None:
+def test_no_query_scans_or_sorts_the_whole_table(connection: sqlite3.Connection, name: str) -> None:
     names = set(re.findall(r":(\w+)", QUERIES[name]))
     parameters = dict.fromkeys(names) if names else [None] * QUERIES[name].count("?")
     plan = connection.execute(f"EXPLAIN QUERY PLAN {QUERIES[name]}", parameters).fetchall()
@@ -52,7 +52,7 @@ def test_no_query_reads_the_whole_table(connection: sqlite3.Connection, name: st
     assert {step for step in steps if not HARMLESS.match(step)} <= ALLOWED.get(name, set())
 
 
-def test_every_query_has_a_name_a_sentence_and_a_statement() -> None:
+def test_every_query_has_a_name_a_comment_and_a_statement() -> None:
     blocks = (PACKAGE / "queries.sql").read_text().split("-- name: ")[1:]
     assert len(blocks) == len(QUERIES)
     for block in blocks:
@@ -63,5 +63,5 @@ def test_every_query_has_a_name_a_sentence_and_a_statement() -> None:
 def test_every_query_is_used() -> None:
     code = "".join(file.read_text() for file in PACKAGE.glob("*.py"))
     assert {name for name in QUERIES if f'"{name}"' not in code} == set(get_args(ListKind)), (
-        "those are named by queries"
+        "these are named by queries"
     )

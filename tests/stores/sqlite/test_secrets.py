@@ -1,4 +1,4 @@
-"""Secrets in a file: made once, by whichever process is first, read without a lock, and shown to nobody."""
+"""Secrets in a file: created once, read without a lock, and never shown."""
 
 import asyncio
 import logging
@@ -56,7 +56,7 @@ asyncio.run(main())
 """
 
 
-async def test_processes_that_ask_first_at_once_get_the_same(path: Path) -> None:
+async def test_concurrent_first_requests_of_processes_get_the_same_secret(path: Path) -> None:
     pipe = asyncio.subprocess.PIPE
     processes = [
         await asyncio.create_subprocess_exec(sys.executable, "-c", ASK, str(path), stdin=pipe, stdout=pipe, stderr=pipe)
@@ -77,7 +77,7 @@ async def test_processes_that_ask_first_at_once_get_the_same(path: Path) -> None
 
 
 class LateConnection(sqlite3.Connection):
-    """Another process makes the secret just before this one begins to write."""
+    """Another process creates the secret just before this one starts to write."""
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
         if sql == "BEGIN IMMEDIATE" and not self.others:
@@ -90,7 +90,7 @@ class LateConnection(sqlite3.Connection):
     others: list[bytes]
 
 
-async def test_who_looked_before_another_made_it_gets_what_the_other_made(path: Path) -> None:
+async def test_a_secret_created_by_another_process_meanwhile_is_returned(path: Path) -> None:
     await asyncio.to_thread(lambda: prepare_file(path, connect, 5, shipped_migrations()))
     others: list[bytes] = [b"not yet"]
     factory = type("Late", (LateConnection,), {"path": str(path), "others": others})
@@ -108,12 +108,12 @@ async def test_who_looked_before_another_made_it_gets_what_the_other_made(path: 
 async def test_a_secret_that_exists_is_read_while_another_process_writes(path: Path, store: SqliteStore) -> None:
     secret = await store.get_or_create_secret("key")
 
-    def begin() -> sqlite3.Connection:
+    def begin_write() -> sqlite3.Connection:
         other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         other.execute("BEGIN IMMEDIATE")
         return other
 
-    writer = await asyncio.to_thread(begin)
+    writer = await asyncio.to_thread(begin_write)
     assert await store.get_or_create_secret("key") == secret
     with pytest.raises(StoreUnavailable, match="locked"):
         await store.get_or_create_secret("another")
@@ -136,7 +136,7 @@ async def test_an_older_file_gets_secrets_and_keeps_its_tasks(path: Path, versio
 
 
 @pytest.mark.parametrize("secret", [b"", b"k" * 31, b"k" * 33, None, "k" * 32])
-async def test_the_file_takes_nothing_else_for_a_secret(path: Path, store: SqliteStore, secret: object) -> None:
+async def test_the_schema_accepts_only_valid_secrets(path: Path, store: SqliteStore, secret: object) -> None:
     await store.get_or_create_secret("key")
 
     def insert() -> None:
@@ -148,7 +148,7 @@ async def test_the_file_takes_nothing_else_for_a_secret(path: Path, store: Sqlit
 
 
 class FullConnection(sqlite3.Connection):
-    """The disk is full when a secret has been written."""
+    """The disk is full after a secret has been written."""
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
         cursor = super().execute(sql, parameters)
@@ -163,18 +163,18 @@ class FullConnection(sqlite3.Connection):
 
 
 def shows(text: str, secret: bytes) -> bool:
-    """Whether four bytes of it, one after the other, can be read there: as they are printed, or in hexadecimal."""
+    """Return whether the text shows four consecutive bytes of the secret, printed or in hexadecimal."""
     parts = [secret[start : start + 4] for start in range(len(secret) - 3)]
     return any(repr(part)[2:-1] in text or part.hex() in text.lower() for part in parts)
 
 
-def test_what_shows_a_secret_is_found() -> None:
+def test_the_check_for_leaked_secrets_finds_them() -> None:
     secret = bytes(range(100, 132))
     assert all(shows(text, secret) for text in (repr(secret), f"... {secret.hex().upper()}", repr(secret[5:9])))
     assert not shows(repr(bytes(32)), secret)
 
 
-async def test_an_error_does_not_show_the_secret_that_was_about_to_be_made(path: Path) -> None:
+async def test_an_error_while_creating_a_secret_does_not_show_it(path: Path) -> None:
     made: list[bytes] = []
     factory = type("Full", (FullConnection,), {"made": made})
     store = SqliteStore(path, connect=partial(_connect_with, factory))
@@ -196,12 +196,10 @@ def _connect_with(factory: type[sqlite3.Connection], path: str, timeout: float) 
     return sqlite3.connect(path, timeout=timeout, isolation_level=None, factory=factory)
 
 
-async def test_no_log_shows_a_secret_not_even_the_event_loops(
-    store: SqliteStore, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_no_log_shows_a_secret(store: SqliteStore, caplog: pytest.LogCaptureFixture) -> None:
     loop = asyncio.get_running_loop()
     caplog.set_level(logging.DEBUG)
-    # Then the loop says of everything it runs that it took long, and of what it was called with.
+    # With this, the loop logs every callback as slow, with its arguments.
     loop.slow_callback_duration = 0
     loop.set_debug(True)
     secrets = [await store.get_or_create_secret(f"key {number}") for number in range(3)]

@@ -1,4 +1,4 @@
-"""A server in a file, a store that knows how long its calls took, and the command that tells of both."""
+"""A server in a file, a store with measured durations, and the command that reports on both."""
 
 import asyncio
 import json
@@ -40,8 +40,8 @@ def run(*words: str) -> Result:
     return CliRunner().invoke(program, ["tools", *words])
 
 
-def told(*words: str) -> dict[str, dict[str, Any]]:
-    """What is said of each tool, as JSON."""
+def run_json(*words: str) -> dict[str, dict[str, Any]]:
+    """Run the command with --json, and return the tools by name."""
     done = run(*words, "--json")
     assert done.exit_code == 0, done.output
     return {tool["name"]: tool for tool in json.loads(done.stdout)}
@@ -52,18 +52,20 @@ def write(text: str = SERVER, name: str = "reports.py") -> str:
     return name
 
 
-def teach(store: str | None = "tasks.db", namespace: str = "reports", **seconds: list[float]) -> None:
-    """Let a store know how long the calls of tools took."""
+def record_durations(store: str | None = "tasks.db", namespace: str = "reports", **seconds: list[float]) -> None:
+    """Record the durations of tools' calls in a store."""
 
-    async def learn() -> None:
+    async def record() -> None:
         async with open_store(store) as opened:
-            await opened.merge_durations(namespace, {tool: sketch_of(taken) for tool, taken in seconds.items()})
+            await opened.merge_durations(
+                namespace, {tool: histogram_of(durations) for tool, durations in seconds.items()}
+            )
 
-    asyncio.run(learn())
+    asyncio.run(record())
 
 
-def sketch_of(taken: list[float]) -> DurationHistogram:
-    sketch = DurationHistogram()
-    for seconds in taken:
-        sketch = sketch.with_duration(seconds)
-    return sketch
+def histogram_of(durations: list[float]) -> DurationHistogram:
+    histogram = DurationHistogram()
+    for seconds in durations:
+        histogram = histogram.with_duration(seconds)
+    return histogram

@@ -1,4 +1,4 @@
-"""Servers in files, the program as a process of its own, and a terminal to run it at."""
+"""Servers in files, the program as a separate process, and a terminal to run it in."""
 
 import contextlib
 import fcntl
@@ -27,7 +27,7 @@ from tests.support.fork_server import Preparation
 PROGRAM = [sys.executable, "-c", "from raincheck.cli import main; main()"]
 
 PATIENCE = 60.0
-"""Seconds for anything at all, on a machine that has other things to do."""
+"""Timeout in seconds for any operation, on a busy machine."""
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 HIDDEN, SHOWN = "\x1b[?25l", "\x1b[?25h"
@@ -182,7 +182,7 @@ if __name__ == "__main__":
 
 COMMAND = f"{sys.executable} server.py"
 
-OLDER = """
+OLDER_SERVER = """
 import json
 import subprocess
 import sys
@@ -213,28 +213,28 @@ for line in sys.stdin.buffer:
 server.stdin.close()
 server.wait()
 """
-"""The same server, as if it knew nothing that is newer than 2025-11-25."""
+"""The same server, limited to versions up to 2025-11-25."""
 
 OLDER_COMMAND = f"{sys.executable} older.py"
 
 
 def environment(**more: str) -> dict[str, str]:
-    """The environment of a command, in the current folder: nothing of whoever runs the tests is in it."""
-    kept = {name: value for name, value in os.environ.items() if name not in ("RAINCHECK_STORE", "XDG_STATE_HOME")}
-    return {**kept, "HOME": str(Path.cwd()), "TERM": "xterm", "COLUMNS": "100", **more}
+    """The environment of a command in the current folder, without settings of the user who runs the tests."""
+    saved = {name: value for name, value in os.environ.items() if name not in ("RAINCHECK_STORE", "XDG_STATE_HOME")}
+    return {**saved, "HOME": str(Path.cwd()), "TERM": "xterm", "COLUMNS": "100", **more}
 
 
 @dataclass(frozen=True)
-class Done:
-    """What a command has said, and ended with."""
+class CompletedCommand:
+    """The output and the exit code of a command."""
 
     returncode: int
     stdout: str
     stderr: str
 
 
-def run_apart(*words: str) -> "subprocess.CompletedProcess[str]":
-    """Run it as a process of its own."""
+def run_in_process(*words: str) -> "subprocess.CompletedProcess[str]":
+    """Run the program in a separate process."""
     return subprocess.run(
         [*PROGRAM, *words],
         stdin=subprocess.DEVNULL,
@@ -246,19 +246,19 @@ def run_apart(*words: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
-def run(*words: str, given: str = "", env: Mapping[str, str] | None = None) -> Done:
-    """Run a command as somebody without a terminal does. In this process, which is quicker by a second."""
-    # It would keep for good what other tests look for in logs.
+def run(*words: str, given: str = "", env: Mapping[str, str] | None = None) -> CompletedCommand:
+    """Run a command without a terminal, in this process, which is faster by a second."""
+    # It would silence the logs for other tests, too.
     with patch("raincheck.cli.remote.session.silence_library_logs"):
         done = CliRunner().invoke(program, words, input=given, env=environment(**(env or {})))
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
-    return Done(done.exit_code, done.stdout, done.stderr)
+    return CompletedCommand(done.exit_code, done.stdout, done.stderr)
 
 
 @contextlib.contextmanager
 def serving(*words: str, target: str = "server.py") -> Generator[str]:
-    """Serve in the current folder, and say where."""
+    """Serve in the current folder, and yield the address."""
     process = subprocess.Popen(
         [*PROGRAM, "serve", target, "--json", *words],
         stdin=subprocess.DEVNULL,
@@ -277,15 +277,15 @@ def serving(*words: str, target: str = "server.py") -> Generator[str]:
         process.stdout.close()
 
 
-def held() -> list[dict[str, Any]]:
-    """What is in the book."""
+def list_saved_calls() -> list[dict[str, Any]]:
+    """Return the saved calls."""
     done = run("wait", "--json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
-class Screen:
-    """A terminal with the program running at it."""
+class TerminalSession:
+    """A terminal in which the program runs."""
 
     def __init__(
         self, *words: str, env: Mapping[str, str] | None = None, ignored: signal.Signals | None = None
@@ -313,11 +313,11 @@ class Screen:
 
     @property
     def text(self) -> str:
-        """All that was printed, without colours and the like."""
+        """The printed text without escape sequences."""
         return ESCAPES.sub("", self.raw).replace("\r\n", "\n")
 
     def expect(self, words: str) -> Self:
-        """Wait until this is printed, after what was expected before."""
+        """Wait until a text is printed after the previously expected text."""
         deadline = time.monotonic() + PATIENCE
         while (found := self.text.find(words, self._seen)) < 0:
             assert time.monotonic() < deadline, f"{words!r} is not in {self.text[self._seen :]!r}"
@@ -340,12 +340,12 @@ class Screen:
         return self
 
     def press(self, key: str) -> Self:
-        """Ctrl and a letter."""
+        """Press Ctrl and a letter."""
         os.write(self._master, bytes([ord(key.upper()) - 64]))
         return self
 
     def end(self) -> int:
-        """Wait for the end, and see that the terminal is as it was."""
+        """Wait for the end, and check that the terminal was restored."""
         deadline = time.monotonic() + PATIENCE
         while self.process.poll() is None:
             assert time.monotonic() < deadline, self.text
@@ -357,7 +357,7 @@ class Screen:
         return self.process.returncode
 
     def hang_up(self) -> int:
-        """Take the terminal away, as the end of a window or of a connection does, and wait for the end."""
+        """Close the terminal, as a closed window or connection does, and wait for the end."""
         os.close(self._master)
         self._master = -1
         return self.process.wait(PATIENCE)
@@ -374,8 +374,8 @@ class Screen:
 @contextlib.contextmanager
 def at_terminal(
     *words: str, env: Mapping[str, str] | None = None, ignored: signal.Signals | None = None
-) -> Generator[Screen]:
-    screen = Screen(*words, env=env, ignored=ignored)
+) -> Generator[TerminalSession]:
+    screen = TerminalSession(*words, env=env, ignored=ignored)
     try:
         yield screen
     finally:

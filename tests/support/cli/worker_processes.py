@@ -1,4 +1,4 @@
-"""Servers and workers as processes of their own, on one store."""
+"""Servers and workers as separate processes on one store."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ from tests.support.cli.terminal import PATIENCE, environment
 
 PROGRAM = str(Path(sys.executable).with_name("raincheck"))
 
-SECRET = "sesame99"  # noqa: S105 - of nobody: the servers of tests let in whoever comes
+SECRET = "sesame99"  # noqa: S105 - not a real password: the test servers accept any
 
 REPORTS = """
 import asyncio
@@ -59,21 +59,21 @@ def with_password(url: str) -> str:
 
 
 @dataclass(frozen=True)
-class Started:
-    """A process that has said that it is ready."""
+class ReadyProcess:
+    """A process that has reported that it is ready."""
 
     process: "subprocess.Popen[str]"
     facts: dict[str, Any]
 
     def stop(self) -> tuple[int, str]:
-        """Tell it to, and say what it ended with and what it had to say."""
+        """Stop the process, and return its exit code and stderr."""
         self.process.terminate()
-        _, said = self.process.communicate(timeout=PATIENCE)
-        return self.process.returncode, said
+        _, printed = self.process.communicate(timeout=PATIENCE)
+        return self.process.returncode, printed
 
 
 @contextmanager
-def started(*words: str) -> Generator[Started]:
+def start_process(*words: str) -> Generator[ReadyProcess]:
     process = subprocess.Popen(
         [PROGRAM, *words, "--json"],
         stdin=subprocess.DEVNULL,
@@ -84,7 +84,7 @@ def started(*words: str) -> Generator[Started]:
     )
     try:
         assert process.stdout is not None
-        yield Started(process, json.loads(process.stdout.readline()))
+        yield ReadyProcess(process, json.loads(process.stdout.readline()))
     finally:
         if process.poll() is None:
             process.kill()

@@ -1,4 +1,4 @@
-"""A file of workflows, and its server, for the tests of the commands."""
+"""A file of workflows for the tests of the commands."""
 
 from pathlib import Path
 from textwrap import dedent
@@ -45,13 +45,13 @@ workflows:
 
 
 def write_flows(text: str = FLOWS, name: str = "flows.yaml") -> Path:
-    """The file, in the current folder."""
+    """Write the file in the current folder."""
     path = Path(name)
     path.write_text(dedent(text), encoding="utf-8")
     return path
 
 
-def a_flow(name: str, **said: Any) -> str:
-    """A file with a workflow of one step."""
-    more = "".join(f"    {key}: {value}\n" for key, value in said.items())
+def workflow_text(name: str, **fields: Any) -> str:
+    """Return a file with a workflow of one step."""
+    more = "".join(f"    {key}: {value}\n" for key, value in fields.items())
     return f"raincheck: 1\nworkflows:\n  {name}:\n{more}    steps:\n      - {{id: one, set: {{name: {name}}}}}\n"

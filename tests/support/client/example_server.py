@@ -1,4 +1,4 @@
-"""A server with tools of every kind, for callers to call. Tests open it in their own process, or start it and kill it:
+"""A server with tools of every kind. Tests run it in their own process, or start it as a process and kill it:
 
     python example_server.py [--port N] [--store URL] [--diary FILE]
 
@@ -23,26 +23,26 @@ from raincheck import RetryPolicy, Settings, TaskContext, Tasks, ToolError
 QUICK = Settings(lease=1.0, park_after=0.05, grace=0.2, progress_interval=0.02, poll_interval=0.5)
 STUBBORN = RetryPolicy(attempts=50, first_wait=timedelta(0), max_wait=timedelta(0), jitter=0)
 
-PLAIN_WAIT = 0.3
+FALLBACK_WAIT = 0.3
 
 
 class Sure(BaseModel):
-    """What the user is asked."""
+    """The form of the questions."""
 
     sure: bool
 
 
 class Gate:
-    """What a tool waits in, if the test is in its process."""
+    """Blocks a tool until the test opens it, in the same process."""
 
     def __init__(self) -> None:
-        self.begun = asyncio.Event()
+        self.started = asyncio.Event()
         self.open = asyncio.Event()
         self.stopped = asyncio.Event()
         self.passed = 0
 
     async def pass_through(self) -> None:
-        self.begun.set()
+        self.started.set()
         try:
             await self.open.wait()
         except asyncio.CancelledError:
@@ -51,20 +51,20 @@ class Gate:
         self.passed += 1
 
 
-class Server:
-    """The server, and what its tools do."""
+class ExampleServer:
+    """The server, with its tools."""
 
     def __init__(self, store: str = "memory:", diary: Path | None = None, **options: Any) -> None:
         self.gate = Gate()
         self.diary = diary
         self.mcp = MCPServer("calls", log_level="WARNING")
-        self.tasks = Tasks(self.mcp, store, settings=QUICK, fallback_wait=PLAIN_WAIT, **options)
+        self.tasks = Tasks(self.mcp, store, settings=QUICK, fallback_wait=FALLBACK_WAIT, **options)
         self._add_workers()
         self._add_askers()
         self._add_failures()
 
     def write_down(self, *words: object) -> None:
-        """One line, in one write, so that it is there whole or not at all."""
+        """Append one line in one write, so that it is complete or absent."""
         if self.diary is not None:
             with self.diary.open("a") as file:
                 file.write(" ".join(map(str, words)) + "\n")
@@ -120,8 +120,8 @@ class Server:
 
         @self.tasks.tool(inline_for=0, retry=STUBBORN)
         async def have_written(task: TaskContext) -> str:
-            said = await task.sample([{"role": "user", "content": {"type": "text", "text": "A poem"}}], maxTokens=9)
-            return str(said)
+            text = await task.sample([{"role": "user", "content": {"type": "text", "text": "A poem"}}], maxTokens=9)
+            return str(text)
 
     def _add_failures(self) -> None:
         @self.tasks.tool(inline_for=0)
@@ -139,7 +139,7 @@ def main() -> None:
     parser.add_argument("--store", default="memory:")
     parser.add_argument("--diary", type=Path)
     options = parser.parse_args()
-    server = Server(options.store, options.diary)
+    server = ExampleServer(options.store, options.diary)
     server.write_down("pid", os.getpid())
     mcp = server.mcp
     if options.port is None:

@@ -1,4 +1,4 @@
-"""A server that says whatever a test has it say, of either generation, in this process."""
+"""An in-process server of either protocol generation, with scripted responses."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -19,26 +19,26 @@ TOOL: dict[str, Any] = {"name": "work", "inputSchema": {"type": "object"}}
 DONE: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
 
 
-class Dead(Exception):
-    """The server dies instead of answering."""
+class ServerDied(Exception):
+    """Makes the server die instead of responding."""
 
 
-class Hung(Exception):
-    """The server never answers."""
+class NeverResponds(Exception):
+    """Makes the server never respond."""
 
 
 Answer = Mapping[str, Any] | Exception | Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 
 
-class Fake:
-    """Has a list of answers for each method. The last one is for all that follow."""
+class FakeServer:
+    """Responds from a list for each method. The last response is repeated."""
 
     def __init__(self, version: str = "2026-07-28", *, tool: Mapping[str, Any] | None = None) -> None:
         self.version = version
         self.asked: list[tuple[str, Mapping[str, Any]]] = []
         self.connections = 0
         self.open = 0
-        """How many of them are open."""
+        """The number of open connections."""
         self._answers: dict[str, list[Answer]] = {}
         self._write: Any = None
         self._news = asyncio.Event()
@@ -48,39 +48,41 @@ class Fake:
         if version == "2026-07-28":
             capabilities: dict[str, Any] = {"tools": {}, "extensions": {EXTENSION: {}}}
             cached = {"resultType": "complete", "ttlMs": 0, "cacheScope": "public"}
-            self.says("server/discover", {"supportedVersions": [version], "capabilities": capabilities, **cached})
-            self.says("tools/list", {"tools": [listed], **cached})
-            self.says("tools/call", {"resultType": "task", **WORKING})
-            self.says("subscriptions/listen", Hung())
+            self.set_responses(
+                "server/discover", {"supportedVersions": [version], "capabilities": capabilities, **cached}
+            )
+            self.set_responses("tools/list", {"tools": [listed], **cached})
+            self.set_responses("tools/call", {"resultType": "task", **WORKING})
+            self.set_responses("subscriptions/listen", NeverResponds())
         else:
             hello = {"protocolVersion": version, "serverInfo": {"name": "fake", "version": "1"}}
-            self.says("initialize", {**hello, "capabilities": {"tools": {}, "tasks": tasks}})
-            self.says("tools/list", {"tools": [{**listed, "execution": {"taskSupport": "optional"}}]})
-            self.says("tools/call", {"task": WORKING})
-            self.says("tasks/result", DONE)
+            self.set_responses("initialize", {**hello, "capabilities": {"tools": {}, "tasks": tasks}})
+            self.set_responses("tools/list", {"tools": [{**listed, "execution": {"taskSupport": "optional"}}]})
+            self.set_responses("tools/call", {"task": WORKING})
+            self.set_responses("tasks/result", DONE)
 
-    def says(self, method: str, *answers: Answer) -> None:
+    def set_responses(self, method: str, *answers: Answer) -> None:
         self._answers[method] = list(answers)
 
-    def shows(self, *tasks: Mapping[str, Any]) -> None:
-        """What `tasks/get` says, one after the other."""
+    def set_tasks(self, *tasks: Mapping[str, Any]) -> None:
+        """Set the responses to `tasks/get`."""
         extra = {"resultType": "complete"} if self.version == "2026-07-28" else {}
-        self.says("tasks/get", *({**extra, "taskId": "t", **task} for task in tasks))
+        self.set_responses("tasks/get", *({**extra, "taskId": "t", **task} for task in tasks))
 
-    def ends(self, *before: Mapping[str, Any]) -> None:
-        """What it shows before it is done."""
-        self.shows(*before, {"status": "completed", "result": {**DONE, "resultType": "complete"}})
+    def complete_after(self, *before: Mapping[str, Any]) -> None:
+        """Set the states before the task completes."""
+        self.set_tasks(*before, {"status": "completed", "result": {**DONE, "resultType": "complete"}})
 
     def client(self, **options: Any) -> TaskClient:
         options.setdefault("mode", "auto" if self.version == "2026-07-28" else "legacy")
         return TaskClient(self.connect, name="fake", **options)
 
-    def times(self, method: str) -> int:
-        """How often a method was called."""
+    def count_requests(self, method: str) -> int:
+        """Return how often a method was called."""
         return sum(asked == method for asked, _ in self.asked)
 
-    async def until(self, is_it: Callable[[], bool]) -> None:
-        """Until something is so, which comes of what was asked or of a connection."""
+    async def wait_until(self, is_it: Callable[[], bool]) -> None:
+        """Wait until a condition holds, which is checked after each request and connection."""
         while not is_it():
             self._news.clear()
             await self._news.wait()
@@ -89,7 +91,7 @@ class Fake:
         await self._write.send(SessionMessage(JSONRPCNotification(jsonrpc="2.0", method=method, params=params)))
 
     async def ask(self, message: str) -> JSONRPCResponse | JSONRPCError:
-        """Ask the caller something for the task, as servers of 2025-11-25 do, and return what comes back."""
+        """Send a question for the task, as servers of 2025-11-25 do, and return the response."""
         number = f"ask-{len(self._replies)}"
         reply = self._replies[number] = asyncio.get_running_loop().create_future()
         params: dict[str, Any] = {"message": message, "requestedSchema": {"type": "object", "properties": {}}}
@@ -114,10 +116,10 @@ class Fake:
                 self.open -= 1
 
     async def _serve(self, read: Any, write: Any) -> None:
-        async with asyncio.TaskGroup() as jobs:
+        async with asyncio.TaskGroup() as running:
             async for item in read:
                 if isinstance(item.message, JSONRPCRequest):
-                    jobs.create_task(self._answer(item.message, write))
+                    running.create_task(self._answer(item.message, write))
                 elif isinstance(item.message, JSONRPCResponse | JSONRPCError) and item.message.id is not None:
                     self._replies[item.message.id].set_result(item.message)
 
@@ -131,7 +133,7 @@ class Fake:
                 answer = await answer(request.params or {})
             except MCPError as error:
                 answer = error
-        if isinstance(answer, Dead):
+        if isinstance(answer, ServerDied):
             await write.aclose()
         elif isinstance(answer, MCPError):
             data = ErrorData(code=answer.error.code, message=answer.error.message, data=answer.error.data)

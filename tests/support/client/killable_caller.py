@@ -1,8 +1,8 @@
-"""A caller in a process of its own, which tests kill: it calls a tool, or goes on with what is in its book.
+"""A caller in a separate process, which tests kill: it calls a tool, or resumes its saved calls.
 
-python killable_caller.py BOOK URL MODE begin       begins a task, prints its id, and waits for the result
-python killable_caller.py BOOK URL MODE go-on       waits for everything in the book, and prints it
-python killable_caller.py BOOK URL MODE many NAME   makes many calls of this name, and prints their results
+python killable_caller.py CALLS URL MODE start       starts a task, prints its id, and waits for the result
+python killable_caller.py CALLS URL MODE resume      waits for all saved calls, and prints their results
+python killable_caller.py CALLS URL MODE many NAME   makes many calls of this name, and prints their results
 """
 
 import asyncio
@@ -23,13 +23,13 @@ def result_of(result: CallToolResult) -> object:
 
 
 async def main() -> None:
-    book, url, mode, what, *more = sys.argv[1:]
-    async with TaskClient(url, mode=mode, saved_calls=SavedCalls(book)) as client:
-        if what == "begin":
+    saved_calls, url, mode, what, *more = sys.argv[1:]
+    async with TaskClient(url, mode=mode, saved_calls=SavedCalls(saved_calls)) as client:
+        if what == "start":
             handle = await client.call("work", {"steps": 4, "ms": 300})
             say(handle.task_id)
             say(result_of(await handle.result()))
-        elif what == "go-on":
+        elif what == "resume":
             for handle in await client.open_calls():
                 say(handle.task_id, result_of(await handle.result()))
         else:

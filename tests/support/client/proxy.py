@@ -1,4 +1,4 @@
-"""What stands between a client and a server over HTTP, and answers in its place now and then."""
+"""A proxy between a client and a server over HTTP, which can respond in place of the server."""
 
 import json
 from collections.abc import AsyncGenerator, Callable
@@ -12,23 +12,26 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from raincheck.client import TaskClient
-from tests.support.client.example_server import Server
-from tests.support.http_server import served
+from tests.support.client.example_server import ExampleServer
+from tests.support.http_server import running_app
 
 MODES = pytest.mark.parametrize("mode", ["auto", "legacy"])
 
-Between = Callable[[str, str | None], Response | None]
-"""Says what is answered instead, by the method and the session of a request."""
+Override = Callable[[str, str | None], Response | None]
+"""Returns a response in place of the server's, by the method and the session of a request."""
 
 
 class Proxy:
-    """Stands before a server, and answers in its place now and then. What it hides has happened all the same."""
+    """Forwards requests to a server, or responds in its place.
+
+    A request has its effect even if its response is lost.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
-        self.instead: Between = _nothing
-        self.hides: set[str] = set()
-        """Methods whose answers get lost, once."""
+        self.override: Override = _nothing
+        self.lost_responses: set[str] = set()
+        """Methods whose next response is lost."""
         self.asked: list[str] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -43,11 +46,11 @@ class Proxy:
         method = json.loads(body).get("method", "") if body else scope["method"]
         self.asked.append(method)
         headers = {name.decode(): value.decode() for name, value in scope["headers"]}
-        instead = self.instead(method, headers.get("mcp-session-id"))
+        instead = self.override(method, headers.get("mcp-session-id"))
         if instead is not None:
             await instead(scope, receive, send)
-        elif method in self.hides:
-            self.hides.discard(method)
+        elif method in self.lost_responses:
+            self.lost_responses.discard(method)
             await self.app(scope, _replay(body, receive), _swallow)
             await Response(status_code=502)(scope, receive, send)
         else:
@@ -72,10 +75,10 @@ async def _swallow(message: Message) -> None:
 
 
 @asynccontextmanager
-async def between(
-    server: Server, mode: str, hooks: dict[str, Any] | None = None, **options: Any
+async def proxied_client(
+    server: ExampleServer, mode: str, hooks: dict[str, Any] | None = None, **options: Any
 ) -> AsyncGenerator[tuple[TaskClient, Proxy]]:
-    """A caller that the server can tell from others, by an HTTP client of its own."""
+    """A client with a token, so that the server can identify it."""
     proxy = Proxy(server.mcp.streamable_http_app())
 
     @asynccontextmanager
@@ -88,13 +91,13 @@ async def between(
         ):
             yield streams
 
-    async with served(proxy) as url, TaskClient(connect, mode=mode, **options) as client:
+    async with running_app(proxy) as url, TaskClient(connect, mode=mode, **options) as client:
         yield client, proxy
 
 
 @asynccontextmanager
-async def at_url(server: Server, mode: str, **options: Any) -> AsyncGenerator[tuple[TaskClient, Proxy]]:
-    """A caller that has nothing but the address."""
+async def direct_client(server: ExampleServer, mode: str, **options: Any) -> AsyncGenerator[tuple[TaskClient, Proxy]]:
+    """A client that uses only the URL."""
     proxy = Proxy(server.mcp.streamable_http_app())
-    async with served(proxy) as url, TaskClient(url, mode=mode, **options) as client:
+    async with running_app(proxy) as url, TaskClient(url, mode=mode, **options) as client:
         yield client, proxy

@@ -1,4 +1,4 @@
-"""Servers in processes of their own, which tests kill and start again."""
+"""Servers in separate processes, which tests kill and restart."""
 
 import asyncio
 import os
@@ -16,11 +16,11 @@ from mcp.client.streamable_http import streamable_http_client
 
 from raincheck.client import TaskClient
 from tests.support.client import example_server
-from tests.support.client.transports import hidden, plain
+from tests.support.client.transports import hide_tasks, without_tasks
 
 
-class Site:
-    """A store in a file, a diary, and a server that comes and goes."""
+class ServerProcess:
+    """A server with a store in a file and a diary, which can be killed and restarted."""
 
     def __init__(self, folder: Path) -> None:
         self.store, self.diary = folder / "tasks.db", folder / "diary"
@@ -39,7 +39,7 @@ class Site:
         return StdioServerParameters(command=sys.executable, args=arguments)
 
     async def start(self) -> None:
-        """Have it serve over HTTP."""
+        """Start the server over HTTP."""
         arguments = [*self.program.args, "--port", str(self.port)]
         self.process = await asyncio.create_subprocess_exec(
             sys.executable, *arguments, stdout=asyncio.subprocess.DEVNULL
@@ -49,7 +49,7 @@ class Site:
                 try:
                     _, writer = await asyncio.open_connection("127.0.0.1", self.port)
                 except OSError:
-                    # It is another process, so there is nothing to wait on but time.
+                    # The server is another process, so the test can only poll.
                     await asyncio.sleep(0.05)
                 else:
                     writer.close()
@@ -57,14 +57,14 @@ class Site:
                     return
 
     async def kill(self) -> None:
-        """Kill the one that serves over HTTP."""
+        """Kill the HTTP server."""
         if self.process is not None:
             process, self.process = self.process, None
             process.kill()
             await process.wait()
 
     def kill_program(self) -> None:
-        """Kill the one that was started last on its standard streams."""
+        """Kill the stdio server that was started last."""
         pids = [line.split()[1] for line in self.lines() if line.startswith("pid")]
         os.kill(int(pids[-1]), signal.SIGKILL)
 
@@ -72,7 +72,7 @@ class Site:
         return self.diary.read_text().splitlines() if self.diary.exists() else []
 
     async def wait_for(self, is_it: Callable[[list[str]], bool]) -> None:
-        """Until the diary is like this."""
+        """Wait until the diary satisfies a predicate."""
         async with asyncio.timeout(60):
             while not is_it(await asyncio.to_thread(self.lines)):  # noqa: ASYNC110 - it is another process
                 await asyncio.sleep(0.02)
@@ -83,7 +83,9 @@ class Site:
     def client(self, tier: str, way: str, **options: Any) -> TaskClient:
         """A client of it, over `http` or `stdio`."""
         mode = "auto" if tier == "2026" else "legacy"
-        wrap: Callable[[Any], Any] = {"plain": plain, "hidden": hidden}.get(tier, lambda transport: transport)
+        wrap: Callable[[Any], Any] = {"plain": without_tasks, "hidden": hide_tasks}.get(
+            tier, lambda transport: transport
+        )
         if way == "http":
             options.setdefault("name", self.url)
             return TaskClient(lambda: wrap(_with_token(self.url)), mode=mode, **options)
@@ -94,7 +96,7 @@ class Site:
 
 @asynccontextmanager
 async def _with_token(url: str) -> AsyncGenerator[Any]:
-    """A connection of a caller whom the server can tell from others."""
+    """A connection with a token, so that the server can identify the caller."""
     async with (
         httpx2.AsyncClient(headers={"authorization": "Bearer mine"}, timeout=30, trust_env=False) as http,
         streamable_http_client(url, http_client=http) as streams,

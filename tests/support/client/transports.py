@@ -1,4 +1,4 @@
-"""Ways to a server, and what stands between: rewritten messages, real HTTP in this process, clocks."""
+"""Transports that rewrite messages, in-memory connections, and clocks."""
 
 import asyncio
 import math
@@ -65,12 +65,12 @@ async def rewritten(transport: Transport, sent: Rewrite, came: Rewrite) -> Async
         yield _Stream(read, came), _Stream(write, sent)
 
 
-class HeldAnswers:
-    """A connection that holds back the first answer of the client to a question."""
+class DelayedAnswers:
+    """A connection that delays the client's answers to questions."""
 
     def __init__(self) -> None:
         self.is_sent = asyncio.Event()
-        """The client has sent it."""
+        """The client has sent an answer."""
         self.is_withdrawn = asyncio.Event()
         """The server has withdrawn a question, which in 2025-11-25 it does when the request of its caller ends."""
         self.may_pass = asyncio.Event()
@@ -97,18 +97,18 @@ class HeldAnswers:
             self.is_withdrawn.set()
 
 
-def plain(transport: Any) -> AbstractAsyncContextManager[Any]:
-    """A connection of a version that had no tasks yet."""
+def without_tasks(transport: Any) -> AbstractAsyncContextManager[Any]:
+    """A connection that negotiates a version without tasks."""
     return rewritten(transport, _ask_for_older, _pass)
 
 
-def hidden(transport: Any) -> AbstractAsyncContextManager[Any]:
-    """A connection on which somebody hides that the server has tasks."""
+def hide_tasks(transport: Any) -> AbstractAsyncContextManager[Any]:
+    """A connection that hides the server's task capabilities."""
     return rewritten(transport, _pass, _hide_tasks)
 
 
 def _pass(message: JSONRPCMessage) -> None:
-    """As it is."""
+    """Leave the message unchanged."""
 
 
 def _ask_for_older(message: JSONRPCMessage) -> None:
@@ -137,14 +137,14 @@ async def in_memory(server: MCPServer[Any]) -> AsyncGenerator[Any]:
 
 
 class SkippingClock(FakeClock):
-    """Goes on by itself whenever somebody sleeps, if not for too long, and remembers for how long they did."""
+    """Advances by itself when code sleeps for up to `longest` seconds, and records the sleeps."""
 
     def __init__(self, longest: float = math.inf) -> None:
         super().__init__()
         self.longest = longest
         self.slept: list[float] = []
         self.bounds: asyncio.Queue[float] = asyncio.Queue()
-        """For how long something may take, each time that is said."""
+        """The timeouts that were set."""
 
     def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
         return self._skip(seconds)
@@ -155,7 +155,7 @@ class SkippingClock(FakeClock):
         if seconds > self.longest:
             await self._sleep_until(until)
             return
-        # Whatever else can go on goes on first.
+        # Let all other tasks run first.
         for _ in range(20):
             await asyncio.sleep(0)
         if until > self.now():

@@ -1,4 +1,4 @@
-"""Servers on the standard streams that break in some way: `python broken_servers.py WAY`. Standard library only."""
+"""Stdio servers that break in some way: `python broken_servers.py MODE`. Uses only the standard library."""
 
 import json
 import sys
@@ -14,46 +14,46 @@ HELLO: dict[str, Any] = {
 TOOLS = {"tools": [{"name": "quick", "inputSchema": {}, "execution": {"taskSupport": "optional"}}]}
 
 
-def say(text: str) -> None:
+def write(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 
-def main(way: str) -> None:
-    if way == "ends at once":
+def main(mode: str) -> None:
+    if mode == "ends at once":
         sys.exit("no such store")
-    if way == "garbage":
-        say("Welcome!")
+    if mode == "garbage":
+        write("Welcome!")
     for line in sys.stdin:
         message = json.loads(line)
         method = message.get("method")
-        if way == "garbage":
-            say("<html>")
-        elif way == "silent":
+        if mode == "garbage":
+            write("<html>")
+        elif mode == "silent":
             pass
         elif method == "initialize":
-            say(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": HELLO}))
+            write(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": HELLO}))
         elif method == "tools/list":
-            say(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": TOOLS}))
+            write(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": TOOLS}))
         elif method == "tools/call":
-            break_down(way, message)
-        elif "id" in message and way != "hangs":
-            say(json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32601, "message": "no"}}))
+            break_down(mode, message)
+        elif "id" in message and mode != "hangs":
+            write(json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32601, "message": "no"}}))
 
 
-def break_down(way: str, message: dict[str, object]) -> None:
-    match way:
+def break_down(mode: str, message: dict[str, object]) -> None:
+    match mode:
         case "dies":
             sys.stderr.write("out of memory\n")
             sys.exit(3)
         case "hangs":
             time.sleep(3600)
         case "odd":
-            # A list where an object belongs, and a message that is none.
-            say(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": {"task": "soon"}}))
-            say("[1, 2]")
+            # A string instead of the task object, and JSON that is not a message.
+            write(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": {"task": "soon"}}))
+            write("[1, 2]")
         case _:
-            say(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": [1]}))
+            write(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": [1]}))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Serves the fake over Streamable HTTP, in this event loop."""
+"""Serves the fake server over Streamable HTTP, in this event loop."""
 
 import asyncio
 import json
@@ -13,16 +13,16 @@ from starlette.routing import Route
 
 from tests.support.conformance.fake_server import FakeServer
 from tests.support.conformance.fake_task import Message
-from tests.support.http_server import served
+from tests.support.http_server import running_app
 
 STREAMED = ("tools/call", "tasks/result")
-"""What is answered on a stream; all else is answered with JSON."""
+"""Methods that are answered on a stream; all others are answered with JSON."""
 
 Stream = asyncio.Queue[Message | None]
 
 
 class HttpSession:
-    """A client: its streams, by the requests that opened them."""
+    """The session of a client, with its streams by the requests that opened them."""
 
     def __init__(self, owner: str) -> None:
         self.owner = owner
@@ -35,7 +35,7 @@ class HttpSession:
 
 
 class FakeHttp:
-    """The endpoint. Whoever sends an `Authorization` is told by it; everybody else by the session."""
+    """The endpoint. It identifies a client by its `Authorization` header, or else by its session."""
 
     def __init__(self, server: FakeServer) -> None:
         self.server = server
@@ -84,9 +84,9 @@ class FakeHttp:
         session = self.sessions.get(request.headers.get("mcp-session-id", ""))
         if session is None:
             return Response(status_code=404)
-        return StreamingResponse(self.unasked(session), media_type="text/event-stream")
+        return StreamingResponse(self.unsolicited(session), media_type="text/event-stream")
 
-    async def unasked(self, session: HttpSession) -> AsyncIterator[str]:
+    async def unsolicited(self, session: HttpSession) -> AsyncIterator[str]:
         yield ": here\n\n"
         while (message := await session.streams[None].get()) is not None:
             yield f"data: {json.dumps(message)}\n\n"
@@ -106,14 +106,14 @@ class FakeHttp:
 
 @asynccontextmanager
 async def over_http(server: FakeServer) -> AsyncGenerator[str]:
-    """The URL of a fake server, while it is served."""
+    """Serve a fake server, and yield its URL."""
     http = FakeHttp(server)
     routes = [
         Route("/mcp", http.post, methods=["POST"]),
         Route("/mcp", http.listen, methods=["GET"]),
         Route("/mcp", http.leave, methods=["DELETE"]),
     ]
-    async with served(Starlette(routes=routes), lifespan="off") as url:
+    async with running_app(Starlette(routes=routes), lifespan="off") as url:
         try:
             yield url
         finally:

@@ -1,6 +1,6 @@
-"""A small server of the 2025-11-25 tasks that does everything right, for the suite to be tried on.
+"""A small server that implements the tasks of 2025-11-25 correctly, to test the suite with.
 
-It knows nothing of raincheck. Its methods are cut so that a fault can be planted by overriding one: see `faults_*.py`.
+It does not use raincheck. Each method does one thing, so that overriding it plants a fault: see `faults/`.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from tests.support.conformance.fake_task import (
     CANCELLED,
     IMMEDIATE,
     INVALID,
-    LONGEST_TTL,
+    MAX_TTL,
     NOT_FOUND,
     PAGE,
     RELATED,
@@ -23,7 +23,7 @@ from tests.support.conformance.fake_task import (
     STEPS,
     SUPPORT,
     Message,
-    Refused,
+    Rejected,
     Session,
     Task,
     is_object,
@@ -33,7 +33,7 @@ from tests.support.conformance.fake_task import (
 
 
 class FakeServer:
-    """The server, behind whichever transport."""
+    """The server, independent of its transport."""
 
     def __init__(self) -> None:
         self.tasks: dict[str, Task] = {}
@@ -41,42 +41,42 @@ class FakeServer:
         self.numbers = itertools.count(1)
         self.waiting: dict[object, asyncio.Future[Message]] = {}
         self.requests: dict[tuple[int, object], asyncio.Task[None]] = {}
-        self.jobs: set[asyncio.Task[None]] = set()
+        self.background_tasks: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        job = asyncio.create_task(work)
-        self.jobs.add(job)
-        job.add_done_callback(self.jobs.discard)
-        return job
+        background_task = asyncio.create_task(work)
+        self.background_tasks.add(background_task)
+        background_task.add_done_callback(self.background_tasks.discard)
+        return background_task
 
     async def close(self) -> None:
-        for job in list(self.jobs):
-            job.cancel()
-        await asyncio.gather(*self.jobs, return_exceptions=True)
+        for background_task in list(self.background_tasks):
+            background_task.cancel()
+        await asyncio.gather(*self.background_tasks, return_exceptions=True)
 
-    # What comes in
+    # Incoming messages
 
     async def handle(self, session: Session, message: Message) -> None:
         if "method" not in message:
             self.take_answer(message)
         elif "id" in message:
-            job = self.spawn(self.respond(session, message))
-            self.requests[id(session), message["id"]] = job
-            job.add_done_callback(lambda _: self.requests.pop((id(session), message["id"]), None))
+            response = self.spawn(self.respond(session, message))
+            self.requests[id(session), message["id"]] = response
+            response.add_done_callback(lambda _: self.requests.pop((id(session), message["id"]), None))
         elif message["method"] == "notifications/cancelled":
-            self.give_up(session, message["params"]["requestId"])
+            self.cancel_request(session, message["params"]["requestId"])
 
     def take_answer(self, message: Message) -> None:
         future = self.waiting.pop(message["id"], None)
         if future is not None and not future.done():
             future.set_result(message.get("result", {}))
 
-    def give_up(self, session: Session, request_id: object) -> None:
-        if (job := self.requests.get((id(session), request_id))) is not None:
-            job.cancel()
+    def cancel_request(self, session: Session, request_id: object) -> None:
+        if (response := self.requests.get((id(session), request_id))) is not None:
+            response.cancel()
 
     def leave(self, session: Session) -> None:
-        """A client is gone."""
+        """Remove the session of a client that disconnected."""
         if session in self.sessions:
             self.sessions.remove(session)
 
@@ -86,8 +86,8 @@ class FakeServer:
             answer["result"] = await self.dispatch(
                 session, message["method"], message.get("params") or {}, message["id"]
             )
-        except Refused as refused:
-            answer["error"] = refused.error
+        except Rejected as rejected:
+            answer["error"] = rejected.error
         await session.send(answer, of=message["id"])
 
     async def dispatch(self, session: Session, method: str, params: Message, request_id: object) -> Message:
@@ -109,9 +109,9 @@ class FakeServer:
             case "tasks/list" if "list" in self.capability():
                 return self.list(session, params)
             case _:
-                raise Refused(NOT_FOUND, f"there is no {method}")
+                raise Rejected(NOT_FOUND, f"there is no {method}")
 
-    # Before there is a task
+    # Initialization and tools
 
     def initialize(self, session: Session, params: Message) -> Message:
         session.capabilities = params["capabilities"]
@@ -135,7 +135,7 @@ class FakeServer:
     async def call(self, session: Session, params: Message, request_id: object) -> Message:
         name = params["name"]
         if name not in SUPPORT:
-            raise Refused(INVALID, f"there is no tool {name}")
+            raise Rejected(INVALID, f"there is no tool {name}")
         self.check_token(params.get("_meta", {}).get("progressToken"))
         if "task" in params:
             return await self.call_as_task(session, name, params)
@@ -144,55 +144,55 @@ class FakeServer:
         return await self.call_plainly(session, name, request_id)
 
     def refuse_plain(self, name: str) -> Message:
-        raise Refused(NOT_FOUND, f"{name} needs a task")
+        raise Rejected(NOT_FOUND, f"{name} needs a task")
 
     async def call_plainly(self, session: Session, name: str, request_id: object) -> Message:
         del session, request_id
         return {"isError": True, "content": []} if name == "tool_error" else self.finished(name)
 
     def finished(self, name: str) -> Message:
-        """What a tool gives, where nothing is asked and nobody waits."""
+        """Return the result of a tool that finishes at once."""
         if name == "protocol_error":
-            raise Refused(BROKEN, "it broke down")
+            raise Rejected(BROKEN, "it broke down")
         return text(f"{name} is done")
 
     def check_token(self, token: object) -> None:
         if token is not None and (isinstance(token, bool) or not isinstance(token, str | int | float)):
-            raise Refused(INVALID, "progressToken is a string or a number")
+            raise Rejected(INVALID, "progressToken is a string or a number")
 
     async def call_as_task(self, session: Session, name: str, params: Message) -> Message:
         if SUPPORT[name] is None:
             return self.refuse_task(session, name)
-        wish = self.check_task(params["task"])
+        options = self.check_task(params["task"])
         task = Task(
             id=self.new_id(params),
             number=next(self.numbers),
             session=session,
             tool=name,
-            ttl=self.choose_ttl(wish.get("ttl")),
+            ttl=self.choose_ttl(options.get("ttl")),
             token=params.get("_meta", {}).get("progressToken"),
         )
         self.tasks[task.id] = task
-        task.job = self.spawn(self.run(task))
+        task.work = self.spawn(self.run(task))
         return self.created(task)
 
     def refuse_task(self, session: Session, name: str) -> Message:
         del session
-        raise Refused(NOT_FOUND, f"{name} can't be a task")
+        raise Rejected(NOT_FOUND, f"{name} can't be a task")
 
-    def check_task(self, wish: object) -> Message:
-        if not is_object(wish):
-            raise Refused(INVALID, "task is an object")
-        ttl = wish.get("ttl", 0)
+    def check_task(self, options: object) -> Message:
+        if not is_object(options):
+            raise Rejected(INVALID, "task is an object")
+        ttl = options.get("ttl", 0)
         if isinstance(ttl, bool) or not isinstance(ttl, int):
             return self.refuse_ttl()
-        return wish
+        return options
 
     def refuse_ttl(self) -> Message:
-        raise Refused(INVALID, "ttl is an integer")
+        raise Rejected(INVALID, "ttl is an integer")
 
-    def choose_ttl(self, wish: int | None) -> int:
-        return min(60_000 if wish is None else wish, LONGEST_TTL)
+    def choose_ttl(self, options: int | None) -> int:
+        return min(60_000 if options is None else options, MAX_TTL)
 
     def new_id(self, params: Message) -> str:
         del params
@@ -202,7 +202,7 @@ class FakeServer:
         return {"task": self.view(task, "create"), "_meta": {IMMEDIATE: "it takes a while"}}
 
     def view(self, task: Task, where: str) -> Message:
-        """A task as it is told by `create`, `get`, `list`, `cancel` or `status`."""
+        """Return a task as `create`, `get`, `list`, `cancel` or `status` reports it."""
         view: Message = {
             "taskId": task.id,
             "status": "working" if where == "create" else task.status,
@@ -218,8 +218,8 @@ class FakeServer:
     async def run(self, task: Task) -> None:
         try:
             result = await self.work(task)
-        except Refused as refused:
-            await self.finish(task, {"error": refused.error})
+        except Rejected as rejected:
+            await self.finish(task, {"error": rejected.error})
         else:
             await self.finish(task, {"result": result})
 
@@ -256,20 +256,20 @@ class FakeServer:
         meta = {RELATED: {"taskId": task.id}}
         task.question = {"jsonrpc": "2.0", "id": key, "method": method, "params": {**params, "_meta": meta}}
         future = self.waiting[key] = asyncio.get_running_loop().create_future()
-        await self.change(task, self.status_of_asking(task))
+        await self.change(task, self.status_while_waiting(task))
         answer = await future
         task.question = None
         await self.change(task, "working")
-        return self.go_on(task, answer)
+        return self.resume(task, answer)
 
     def may_ask(self, task: Task, capability: str) -> bool:
         return capability in task.session.capabilities
 
-    def status_of_asking(self, task: Task) -> str:
+    def status_while_waiting(self, task: Task) -> str:
         del task
         return "input_required"
 
-    def go_on(self, task: Task, answer: Message) -> Message:
+    def resume(self, task: Task, answer: Message) -> Message:
         del answer
         return self.finished(task.tool)
 
@@ -278,9 +278,9 @@ class FakeServer:
             return
         task.outcome = outcome
         failed = "error" in outcome or outcome["result"].get("isError", False)
-        await self.change(task, "failed" if failed else "completed", self.last_words(task) if failed else None)
+        await self.change(task, "failed" if failed else "completed", self.failure_message(task) if failed else None)
 
-    def last_words(self, task: Task) -> str | None:
+    def failure_message(self, task: Task) -> str | None:
         return f"{task.tool} did not work"
 
     async def change(self, task: Task, status: str, message: str | None = None) -> None:
@@ -291,7 +291,7 @@ class FakeServer:
         params = self.view(task, "status")
         await task.session.send({"jsonrpc": "2.0", "method": "notifications/tasks/status", "params": params})
 
-    # Looking at a task, and stopping it
+    # Reading and cancelling tasks
 
     def find(self, session: Session, params: Message, method: str) -> Task:
         task_id = params.get("taskId")
@@ -310,14 +310,14 @@ class FakeServer:
 
     def refuse_id(self, method: str) -> Task:
         del method
-        raise Refused(INVALID, "taskId is a string")
+        raise Rejected(INVALID, "taskId is a string")
 
     def refuse_unknown(self, method: str) -> Task:
         return self.refuse_other(method)
 
     def refuse_other(self, method: str) -> Task:
         del method
-        raise Refused(INVALID, "task not found")
+        raise Rejected(INVALID, "task not found")
 
     async def get(self, session: Session, params: Message) -> Message:
         return self.view(self.find(session, params, "get"), "get")
@@ -338,7 +338,7 @@ class FakeServer:
 
     def final(self, task: Task) -> Message:
         if "error" in task.outcome:
-            error = Refused(0, "")
+            error = Rejected(0, "")
             error.error = task.outcome["error"]
             raise error
         return {**task.outcome["result"], "_meta": {RELATED: {"taskId": task.id}}}
@@ -351,11 +351,11 @@ class FakeServer:
         return self.view(task, "cancel")
 
     def refuse_cancel(self, task: Task) -> Message:
-        raise Refused(INVALID, f"the task is {task.status} already")
+        raise Rejected(INVALID, f"the task is {task.status} already")
 
     async def stop(self, task: Task) -> None:
-        if task.job is not None:
-            task.job.cancel()
+        if task.work is not None:
+            task.work.cancel()
         task.outcome = {"error": {"code": CANCELLED, "message": "the task was cancelled"}}
         await self.change(task, "cancelled", "cancelled by its caller")
 
@@ -363,10 +363,10 @@ class FakeServer:
 
     def list(self, session: Session, params: Message) -> Message:
         after = self.read_cursor(params.get("cursor"))
-        mine = [task for task in self.tasks.values() if self.is_listed(session, task) and not task.is_expired]
-        left = [task for task in mine if task.number > after]
-        page: Message = {"tasks": [self.view(task, "list") for task in left[:PAGE]]}
-        return {**page, "nextCursor": f"after-{left[PAGE - 1].number}"} if len(left) > PAGE else page
+        listed = [task for task in self.tasks.values() if self.is_listed(session, task) and not task.is_expired]
+        remaining = [task for task in listed if task.number > after]
+        page: Message = {"tasks": [self.view(task, "list") for task in remaining[:PAGE]]}
+        return {**page, "nextCursor": f"after-{remaining[PAGE - 1].number}"} if len(remaining) > PAGE else page
 
     def is_listed(self, session: Session, task: Task) -> bool:
         return task.session.owner == session.owner
@@ -380,4 +380,4 @@ class FakeServer:
         return int(number)
 
     def refuse_cursor(self) -> int:
-        raise Refused(INVALID, "this cursor was not handed out")
+        raise Rejected(INVALID, "unknown cursor")

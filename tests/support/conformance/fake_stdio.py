@@ -1,4 +1,4 @@
-"""Serves the fake on the standard streams: `python fake_stdio.py [NAME OF A FAULT]`."""
+"""Serves the fake server on stdio: `python fake_stdio.py [NAME OF A FAULT]`."""
 
 import asyncio
 import json
@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-# Run as a script, it has only its own folder to import from.
+# A script can import only from its own folder.
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from tests.support.conformance.fake_server import FakeServer
@@ -14,7 +14,7 @@ from tests.support.conformance.fake_task import Message
 
 
 class StdioSession:
-    """The one client of a process."""
+    """The session of the only client of a process."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self.owner = "local"
@@ -46,8 +46,8 @@ def make(name: str) -> FakeServer:
         return FakeServer()
     from tests.support.conformance.faults.all import FAULTS
 
-    kind: Any = FAULTS[name].server
-    return kind()
+    server: Any = FAULTS[name].server
+    return server()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the fake server keeps of a task, and whom it talks with."""
+"""The tasks and sessions of the fake server."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -30,11 +30,11 @@ SUPPORT = {
 SLOW = 0.8
 STEP = 0.1
 STEPS = 8
-LONGEST_TTL = 3_600_000
+MAX_TTL = 3_600_000
 PAGE = 5
 
 
-class Refused(Exception):
+class Rejected(Exception):
     """Ends a request with a JSON-RPC error."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -43,13 +43,13 @@ class Refused(Exception):
 
 
 class Session(Protocol):
-    """A client: who it is, what it declared, and the way to it."""
+    """The session of a client: its owner, its capabilities, and a way to send messages to it."""
 
     owner: str
     capabilities: Message
 
     async def send(self, message: Message, of: object = None) -> None:
-        """Send a message, on the stream of the request `of` or on the one for everything else."""
+        """Send a message on the stream of the request `of`, or else on the GET stream."""
         ...
 
 
@@ -63,14 +63,14 @@ class Task:
     token: object = None
     status: str = "working"
     status_message: str | None = None
-    created: datetime = field(default_factory=lambda: datetime.now(UTC))  # noqa: TID251 - nobody hands it a clock
+    created: datetime = field(default_factory=lambda: datetime.now(UTC))  # noqa: TID251 - the fake has no clock
     updated: datetime = field(default_factory=lambda: datetime.now(UTC))  # noqa: TID251 - likewise
     outcome: Message = field(default_factory=dict[str, Any])
     question: Message | None = None
     was_asked: bool = False
     reads: int = 0
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    job: asyncio.Task[None] | None = None
+    work: asyncio.Task[None] | None = None
 
     @property
     def has_ended(self) -> bool:
@@ -82,10 +82,10 @@ class Task:
 
     def change(self, status: str, message: str | None = None) -> None:
         self.status, self.status_message, self.updated = status, message, datetime.now(UTC)  # noqa: TID251 - likewise
-        self.tell()
+        self.wake_waiters()
 
-    def tell(self) -> None:
-        """Wake whoever waits for something to happen."""
+    def wake_waiters(self) -> None:
+        """Wake the requests that wait for a change."""
         self.changed.set()
         self.changed = asyncio.Event()
 
@@ -94,8 +94,8 @@ def is_object(value: object) -> TypeGuard[Message]:
     return isinstance(value, dict)
 
 
-def text(words: str) -> Message:
-    return {"content": [{"type": "text", "text": words}], "isError": False}
+def text(content: str) -> Message:
+    return {"content": [{"type": "text", "text": content}], "isError": False}
 
 
 def stamp(moment: datetime) -> str:

@@ -1,4 +1,4 @@
-"""Runs the suite on the fake server, quickly."""
+"""Runs the suite on the fake server, with short times."""
 
 import sys
 from pathlib import Path
@@ -7,7 +7,7 @@ from raincheck.conformance import CHECKS, Check, CheckOutcome, ConformanceTarget
 from tests.support.conformance.fake_http import over_http
 from tests.support.conformance.fake_server import FakeServer
 from tests.support.conformance.fake_task import SLOW, STEP, STEPS, SUPPORT
-from tests.support.conformance.faults.base import Way
+from tests.support.conformance.faults.base import Mode
 
 HERE = Path(__file__).parent
 ROLES = {
@@ -15,7 +15,7 @@ ROLES = {
     "slow": Role("slow", takes=SLOW),
     "reports_progress": Role("reports_progress", takes=STEP * STEPS),
 }
-PACE = Timings(timeout=8, quiet_period=0.25, poll_interval=0.02)
+TIMINGS = Timings(timeout=8, quiet_period=0.25, poll_interval=0.02)
 ADA, BOB = {"Authorization": "Bearer ada"}, {"Authorization": "Bearer bob"}
 
 
@@ -24,17 +24,17 @@ def command_of(*arguments: str) -> ConformanceTarget:
     return ConformanceTarget(command=[sys.executable, str(HERE / "fake_stdio.py"), *arguments])
 
 
-async def try_suite(server: type[FakeServer], way: Way, checks: tuple[Check, ...] = CHECKS) -> Report:
-    """What the suite finds of a kind of server, reached in a way."""
-    if way == "stdio":
+async def try_suite(server: type[FakeServer], mode: Mode, checks: tuple[Check, ...] = CHECKS) -> Report:
+    """Run the suite on a server class over one transport."""
+    if mode == "stdio":
         name = "" if server is FakeServer else server.__name__
-        return await run_suite(command_of(name), ROLES, checks=checks, timings=PACE)
+        return await run_suite(command_of(name), ROLES, checks=checks, timings=TIMINGS)
     async with over_http(server()) as url:
-        target = ConformanceTarget(url, headers=ADA, other_headers=BOB) if way == "owners" else ConformanceTarget(url)
-        return await run_suite(target, ROLES, checks=checks, timings=PACE)
+        target = ConformanceTarget(url, headers=ADA, other_headers=BOB) if mode == "owners" else ConformanceTarget(url)
+        return await run_suite(target, ROLES, checks=checks, timings=TIMINGS)
 
 
 def complaints(report: Report) -> dict[str, str]:
-    """The checks that did not pass, with the reasons."""
+    """Return the checks that failed or warned, with their details."""
     bad = (CheckOutcome.FAILED, CheckOutcome.WARNING)
-    return {finding.check.id: finding.detail for finding in report.results if finding.outcome in bad}
+    return {result.check.id: result.detail for result in report.results if result.outcome in bad}

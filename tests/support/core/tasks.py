@@ -1,4 +1,4 @@
-"""Tasks brought into any phase by what happens to them: each is created and then goes through `decide`."""
+"""Tasks in any phase: each is created and then changed by commands through `decide`."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -22,7 +22,7 @@ LIMITS = Limits()
 
 
 def at(seconds: float) -> datetime:
-    """So many seconds after the start of every story."""
+    """Return the time this many seconds after the start."""
     return START + timedelta(seconds=seconds)
 
 
@@ -42,26 +42,26 @@ def created(**fields: Any) -> Task:
 
 
 def change(task: Task, command: Command, seconds: float = 0, limits: Limits = LIMITS) -> Change:
-    """What `decide` makes of it; there must be something."""
-    made = decide(task, command, at(seconds), limits)
-    assert made is not None, f"{command} changes nothing on {task}"
-    return made
+    """Return the change that `decide` returns, which must not be None."""
+    decided = decide(task, command, at(seconds), limits)
+    assert decided is not None, f"{command} changes nothing on {task}"
+    return decided
 
 
 def after(task: Task, *commands: Command, seconds: float = 0, limits: Limits = LIMITS) -> Task:
-    """The task after these commands, all at one moment."""
+    """Return the task after these commands, all at the same time."""
     for command in commands:
         task = change(task, command, seconds, limits).after
     return task
 
 
 def running(**fields: Any) -> Task:
-    """A new task with its first attempt under way."""
+    """Return a new task whose first attempt is running."""
     return after(created(**fields), CLAIM)
 
 
 def asking(*keys: str, **fields: Any) -> Task:
-    """A running task with open questions."""
+    """Return a running task with open questions."""
     return after(running(**fields), Note(1, input_requests=tuple(question(key) for key in keys)))
 
 
@@ -78,9 +78,9 @@ def artifact(name: str = "draft") -> Artifact:
 
 
 def _situations() -> Mapping[str, Task]:
-    """A task in every phase, and in the shades of a phase that rules tell apart.
+    """Return a task in every phase, and in the variants of a phase that the rules distinguish.
 
-    Each has a deadline at 1000 s and, while it lives, one open question, so that every command has something to do.
+    Each has a deadline at 1000 s and, while it is live, one open question, so that every command has an effect.
     """
     asks = asking("publish?", deadline_at=at(1_000))
     return {
@@ -90,7 +90,7 @@ def _situations() -> Mapping[str, Task]:
         "parked for a moment": after(asks, Park(1, seen_signals=0, until=at(20))),
         "parked for an answer": after(asks, Park(1, seen_signals=0)),
         "paused": after(asks, Pause("operator"), Park(1, seen_signals=0, until=at(20))),
-        "paused, never begun": after(created(deadline_at=at(1_000)), Pause("operator")),
+        "paused, never started": after(created(deadline_at=at(1_000)), Pause("operator")),
         "completed": after(asks, Complete(1, encode("report"))),
         "failed": after(asks, Fail(1, ERROR, "broke", retryable=False)),
         "cancelled": after(asks, Cancel("alice")),

@@ -1,4 +1,4 @@
-"""Servers and workers on one database, each a process, and callers of them."""
+"""Servers and workers on one database, each in its own process, and clients of them."""
 
 import asyncio
 import os
@@ -15,15 +15,15 @@ from mcp.client.streamable_http import streamable_http_client
 from raincheck.client import TaskClient
 from tests.support.dispatchers import chaos_process
 
-STARTING = 60.0
+START_TIMEOUT = 60.0
 
 
 class ChaosSite:
-    """All that runs, and what it has written."""
+    """The running processes, and their event log."""
 
     def __init__(self, folder: Path, url: str) -> None:
         self.folder, self.url = folder, url
-        self.diary = folder / "diary"
+        self.event_log = folder / "event_log"
         self.servers: list[str] = []
         self.workers: list[asyncio.subprocess.Process] = []
         self._processes: list[asyncio.subprocess.Process] = []
@@ -32,14 +32,14 @@ class ChaosSite:
         """Start a server, and return its URL when it answers."""
         with socket.create_server(("127.0.0.1", 0)) as bound:
             port: int = bound.getsockname()[1]
-        server = await self._start("serve", str(port), self.url, str(self.diary))
-        async with asyncio.timeout(STARTING):
+        server = await self._start("serve", str(port), self.url, str(self.event_log))
+        async with asyncio.timeout(START_TIMEOUT):
             while True:
                 assert server.returncode is None, "the server did not start"
                 try:
                     _, writer = await asyncio.open_connection("127.0.0.1", port)
                 except OSError:
-                    # It is another process, so there is nothing to wait on but time.
+                    # It is another process, so polling is the only way to wait.
                     await asyncio.sleep(0.05)
                     continue
                 writer.close()
@@ -48,7 +48,7 @@ class ChaosSite:
                 return self.servers[-1]
 
     async def work(self) -> asyncio.subprocess.Process:
-        self.workers.append(await self._start("work", self.url, str(self.diary)))
+        self.workers.append(await self._start("work", self.url, str(self.event_log)))
         return self.workers[-1]
 
     @property
@@ -68,17 +68,17 @@ class ChaosSite:
             await process.wait()
 
     def lines(self, *words: str) -> list[list[str]]:
-        """What was written that begins with these words."""
-        text = self.diary.read_text() if self.diary.exists() else ""
+        """Return the lines of the event log that start with these words."""
+        text = self.event_log.read_text() if self.event_log.exists() else ""
         return [line for line in map(str.split, text.splitlines()) if line[: len(words)] == list(words)]
 
     async def wait_for_line(self, *words: str) -> None:
-        async with asyncio.timeout(STARTING):
+        async with asyncio.timeout(START_TIMEOUT):
             while not await asyncio.to_thread(self.lines, *words):  # noqa: ASYNC110 - it is another process
                 await asyncio.sleep(0.002)
 
     def logs(self) -> str:
-        """What all of them have said on their standard error."""
+        """Return the standard error of all processes."""
         return "".join(file.read_text() for file in sorted(self.folder.glob("*.log")))
 
     async def _start(self, *arguments: str) -> asyncio.subprocess.Process:
@@ -106,7 +106,7 @@ async def chaos_site(folder: Path, url: str) -> AsyncGenerator[ChaosSite]:
 
 
 def caller(url: str, name: str, **options: Any) -> TaskClient:
-    """A client whom every server knows by this name."""
+    """Return a client that every server identifies by this name."""
     return TaskClient(lambda: _with_token(url, name), name=url, **options)
 
 

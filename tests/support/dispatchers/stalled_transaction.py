@@ -1,4 +1,4 @@
-"""A process that falls asleep in the middle of a transaction: `python stalled_transaction.py URL`."""
+"""A process that suspends itself in the middle of a transaction: `python stalled_transaction.py URL`."""
 
 import asyncio
 import os
@@ -18,8 +18,8 @@ toolbox = Toolbox()
 async def quick() -> None: ...
 
 
-class Sleepy(AsyncConnection[tuple[Any, ...]]):
-    """Sleeps before it commits."""
+class StallingConnection(AsyncConnection[tuple[Any, ...]]):
+    """Suspends the process before it commits."""
 
     async def execute(self, query: Any, *args: Any, **kwargs: Any) -> AsyncCursor[tuple[Any, ...]]:
         if query == "COMMIT":
@@ -29,7 +29,7 @@ class Sleepy(AsyncConnection[tuple[Any, ...]]):
 
 
 async def main(url: str) -> None:
-    store = PostgresStore(url, connection_class=Sleepy)
+    store = PostgresStore(url, connection_class=StallingConnection)
     await store.open()
     # With a key, so that it takes more than one statement.
     await Engine(store, toolbox, works=False).submit("quick", idempotency_key="once")

@@ -1,4 +1,4 @@
-"""The pages that the tests of the docs look at."""
+"""The pages of the docs, and functions that read them."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ PAGES = sorted(
 )
 
 PROGRAMS = {file.read_text(encoding="utf-8") for file in ROOT.glob("docs_src/*.py")}
-"""What is shown as a whole file: `test_docs_src.py` runs these."""
+"""Programs that pages show as whole files, and that `test_docs_src.py` runs."""
 
 _GENERATED = re.compile(r"<!-- generated: .*?<!-- end -->", re.DOTALL)
 _CODE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
@@ -27,14 +27,14 @@ def text_of(page: Path) -> str:
 
 
 def prose_of(page: Path) -> str:
-    """The page without its blocks of code."""
+    """Return the page without its code blocks."""
     return _CODE.sub("", text_of(page))
 
 
 def snippets_of(page: Path) -> Iterator[tuple[int, str]]:
-    """The Python on a page that was written by hand, each with its line.
+    """Yield the handwritten Python snippets of a page with their lines.
 
-    What is generated, or a whole program, is checked elsewhere.
+    Generated snippets and whole programs are tested elsewhere.
     """
     text = _GENERATED.sub(lambda part: "\n" * part[0].count("\n"), text_of(page))
     for match in _PYTHON.finditer(text):

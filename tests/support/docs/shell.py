@@ -1,4 +1,4 @@
-"""A shell in which the commands of a page are typed one after the other, and what a page may say otherwise than it."""
+"""A shell that runs the commands of a page in order, and a comparison of its output with the page."""
 
 import os
 import re
@@ -12,9 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-END = "-- that was it --"
-PATIENCE = 60.0
-"""Seconds for anything at all, on a machine that has other things to do."""
+END = "-- end of output --"
+TIMEOUT = 60.0
+"""Timeout in seconds of every wait, on a busy machine."""
 
 ID = re.compile(r"\b[0-9a-f]{20,44}\b")
 CLIPPED_ID = re.compile(r"\b[0-9a-f]{12}\b")
@@ -29,13 +29,13 @@ VARIES = (
 
 
 def environment(home: Path) -> dict[str, str]:
-    """That of somebody who has just installed it."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAINCHECK_", "XDG_"))}
-    return {**kept, "HOME": str(home), "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    """Return the environment of a user who has just installed raincheck."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("RAINCHECK_", "XDG_"))}
+    return {**inherited, "HOME": str(home), "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
 
 
 class Shell:
-    """One bash, with all that it started."""
+    """A bash process, which is killed with everything that it started."""
 
     def __init__(self, home: Path) -> None:
         self._bash = subprocess.Popen(
@@ -59,30 +59,30 @@ class Shell:
         self._bash.communicate()
 
     def run(self, line: str) -> list[str]:
-        """What a line prints, on stdout and stderr."""
+        """Run a line, and return what it prints on stdout and stderr."""
         assert self._bash.stdin is not None
         assert self._bash.stdout is not None
         # Commands must not read what is typed next.
         self._bash.stdin.write(f"eval {shlex.quote(line)} < /dev/null\necho '{END}'\n")
         self._bash.stdin.flush()
         printed: list[str] = []
-        while (said := self._bash.stdout.readline()) != f"{END}\n":
-            assert said, f"the shell is gone, after {printed}"
-            printed.append(said.rstrip())
-        # What the shell says of a job that was killed is not on the page: it says it differently each time.
-        return [one for one in printed if not KILLED.match(one)]
+        while (output := self._bash.stdout.readline()) != f"{END}\n":
+            assert output, f"the shell exited after {printed}"
+            printed.append(output.rstrip())
+        # The shell reports killed jobs differently each time, so the page does not show these lines.
+        return [line for line in printed if not KILLED.match(line)]
 
 
-def wait_until_said(words: str, log: Path) -> None:
-    """Wait until a server has written this."""
-    deadline = time.monotonic() + PATIENCE
-    while not (log.exists() and words in log.read_text()):
-        assert time.monotonic() < deadline, f"{words!r} is not in {log}"
+def wait_for_log(text: str, log: Path) -> None:
+    """Wait until a log file contains the text."""
+    deadline = time.monotonic() + TIMEOUT
+    while not (log.exists() and text in log.read_text()):
+        assert time.monotonic() < deadline, f"{text!r} is not in {log}"
         time.sleep(0.05)
 
 
 def compared(lines: Sequence[str]) -> tuple[list[str], set[str]]:
-    """What of some output has to be on the page, and the lines of progress: how many there are is left to chance."""
+    """Split output into the lines that the page must show and the progress lines, whose number varies."""
     shown: list[str] = []
     progress: set[str] = set()
     for line in lines:

@@ -1,4 +1,4 @@
-"""The fixture `bench`: an engine on each store. A folder of tests that wants it imports both names in its conftest."""
+"""The fixture `harness`: an engine harness on each store. The conftest of a folder that uses it imports both names."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,20 +11,20 @@ from raincheck.stores.factory import make_store
 from raincheck.stores.memory import MemoryStore
 from raincheck.stores.sqlite import SqliteStore
 from raincheck.testing import check_invariants
-from tests.support.engine.harness import Bench
+from tests.support.engine.harness import EngineHarness
 
 STORES = ("memory", "sqlite", "postgres")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "bench" in metafunc.fixturenames:
-        # What is scripted by when an engine looks for work is not for a store whose attempts are carried.
-        looks = metafunc.definition.get_closest_marker("looks_for_work")
-        metafunc.parametrize("bench", STORES[:2] if looks else STORES, indirect=True)
+    if "harness" in metafunc.fixturenames:
+        # Tests that script the polling of the claim loop can't use a store whose dispatcher delivers attempts.
+        polls = metafunc.definition.get_closest_marker("looks_for_work")
+        metafunc.parametrize("harness", STORES[:2] if polls else STORES, indirect=True)
 
 
 @pytest.fixture
-async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bench]:
+async def harness(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[EngineHarness]:
     store: Store
     match request.param:
         case "memory":
@@ -34,6 +34,6 @@ async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         case _:
             store = await asyncio.to_thread(make_store, request.getfixturevalue("store_url"))
     await store.open()
-    yield Bench(store)
+    yield EngineHarness(store)
     await check_invariants(store)
     await store.close()

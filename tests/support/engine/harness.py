@@ -1,4 +1,4 @@
-"""Short words for what tests of the engine do all the time."""
+"""A harness with the common operations of engine tests."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -17,8 +17,8 @@ QUICK = Settings(lease=1.0, park_after=0.05, grace=0.2, progress_interval=0.02, 
 """Short times, for tests that wait for them on the real clock."""
 
 
-class Bench:
-    """A store, a toolbox, and what can be seen of tasks."""
+class EngineHarness:
+    """A store, a toolbox and an engine, with shortcuts to run tasks and read their records."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -26,23 +26,23 @@ class Bench:
         self.engine: Engine
 
     @asynccontextmanager
-    async def working(self, settings: Settings = QUICK, **options: Any) -> AsyncGenerator[Engine]:
+    async def running(self, settings: Settings = QUICK, **options: Any) -> AsyncGenerator[Engine]:
         async with Engine(self.store, self.toolbox, settings=settings, **options) as self.engine:
             yield self.engine
 
-    async def queue(self, tool: str, **arguments: Json) -> Task:
-        """Ask for it elsewhere, so that it is not begun at once but waits for a worker."""
+    async def submit_elsewhere(self, tool: str, **arguments: Json) -> Task:
+        """Submit a task from another engine, so that it is queued for a worker and not started directly."""
         return await Engine(self.store, self.toolbox, works=False).submit(tool, arguments)
 
     async def result_of(self, tool: str, **arguments: Json) -> Json:
-        """Run it to its end, and return its result."""
+        """Run a task to its end, and return its result."""
         task = await self.engine.submit(tool, arguments)
         view = await self.engine.wait(task.id)
         assert view.task.phase is Phase.COMPLETED, (view.task, view.outcome)
         return outcome_of(view)
 
     async def failure_of(self, tool: str, **arguments: Json) -> tuple[Task, Any]:
-        """Run it to its end, which is a failure, and return what is left of it."""
+        """Run a task that fails, and return the task and its error."""
         task = await self.engine.submit(tool, arguments)
         view = await self.engine.wait(task.id)
         assert view.task.phase is Phase.FAILED, (view.task, view.outcome)
@@ -61,8 +61,8 @@ class Bench:
         return [str(entry.event) for entry in await self.history(task_id)]
 
 
-class Interposed:
-    """A store in front of another, with something to do just before a change is kept: a race, as a script."""
+class CommitHookStore:
+    """A proxy of a store that calls a function just before the first commit of an event, to script a race."""
 
     def __init__(self, store: Store, event: Event, action: Callable[[Task], Awaitable[object]]) -> None:
         self._store = store

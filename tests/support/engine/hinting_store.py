@@ -1,4 +1,4 @@
-"""Stores that say more, or less, of what has changed than a test would otherwise be sure of."""
+"""Proxies of stores that change the hints which an engine receives."""
 
 import asyncio
 from collections.abc import Callable, Generator
@@ -11,41 +11,41 @@ from raincheck.core.records import Task, TaskId
 from raincheck.stores.base import Store
 from raincheck.stores.change_feed import ANY_TASK, ChangeFeed, ChangeHint
 
-Hear: TypeAlias = Callable[[ChangeHint], None]
+HintCallback: TypeAlias = Callable[[ChangeHint], None]
 
 
-class KeepsOnly:
-    """In front of another store: it begins no task in `create`, and answers when the engine has heard of the task."""
+class CreateOnlyStore:
+    """Never starts a task in `create`, and returns from it only when the engine has received a hint about the task."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._heard_of: set[TaskId] = set()
-        self._heard = asyncio.Event()
+        self._hinted: set[TaskId] = set()
+        self._has_hint = asyncio.Event()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def create(self, creation: Creation, *, claim: object = None, **how: Any) -> Task:
+    async def create(self, creation: Creation, *, claim: object = None, **options: Any) -> Task:
         del claim
-        task = await self._store.create(creation, **how)
-        while task.id not in self._heard_of:
-            self._heard.clear()
-            await self._heard.wait()
+        task = await self._store.create(creation, **options)
+        while task.id not in self._hinted:
+            self._has_hint.clear()
+            await self._has_hint.wait()
         return task
 
     @contextmanager
-    def listen(self) -> Generator["Passing"]:
+    def listen(self) -> Generator["ForwardingFeed"]:
         with self._store.listen() as feed:
-            yield Passing(feed, self._pass_on)
+            yield ForwardingFeed(feed, self._pass_on)
 
-    def _pass_on(self, hear: Hear, hint: ChangeHint) -> None:
-        hear(hint)
-        self._heard_of |= hint
-        self._heard.set()
+    def _pass_on(self, callback: HintCallback, hint: ChangeHint) -> None:
+        callback(hint)
+        self._hinted |= hint
+        self._has_hint.set()
 
 
-class NamesNobody:
-    """In front of another store: it says that something has changed, and not what."""
+class AnonymousHintStore:
+    """Replaces every hint by one that names no task."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -54,39 +54,39 @@ class NamesNobody:
         return getattr(self._store, name)
 
     @contextmanager
-    def listen(self) -> Generator["Passing"]:
+    def listen(self) -> Generator["ForwardingFeed"]:
         with self._store.listen() as feed:
-            yield Passing(feed, lambda hear, _: hear(ANY_TASK))
+            yield ForwardingFeed(feed, lambda callback, _: callback(ANY_TASK))
 
 
-class TellsBeforehand:
-    """In front of another store: something can be done when the engine is about to hear of the next change."""
+class BeforeHintStore:
+    """Calls `before_next_hint` just before the engine receives the next hint."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.first: Callable[[], object] | None = None
+        self.before_next_hint: Callable[[], object] | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
     @contextmanager
-    def listen(self) -> Generator["Passing"]:
+    def listen(self) -> Generator["ForwardingFeed"]:
         with self._store.listen() as feed:
-            yield Passing(feed, self._pass_on)
+            yield ForwardingFeed(feed, self._pass_on)
 
-    def _pass_on(self, hear: Hear, hint: ChangeHint) -> None:
-        first, self.first = self.first, None
-        if first is not None:
-            first()
-        hear(hint)
+    def _pass_on(self, callback: HintCallback, hint: ChangeHint) -> None:
+        before_next_hint, self.before_next_hint = self.before_next_hint, None
+        if before_next_hint is not None:
+            before_next_hint()
+        callback(hint)
 
 
-class Passing:
-    """A feed whose hints are passed on as somebody else sees fit."""
+class ForwardingFeed:
+    """A feed that passes each hint to a function, which forwards it."""
 
-    def __init__(self, feed: ChangeFeed, pass_on: Callable[[Hear, ChangeHint], None]) -> None:
+    def __init__(self, feed: ChangeFeed, pass_on: Callable[[HintCallback, ChangeHint], None]) -> None:
         self._feed = feed
         self._pass_on = pass_on
 
-    async def for_each(self, hear: Hear) -> None:
-        await self._feed.for_each(partial(self._pass_on, hear))
+    async def for_each(self, callback: HintCallback) -> None:
+        await self._feed.for_each(partial(self._pass_on, callback))

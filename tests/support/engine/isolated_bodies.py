@@ -32,16 +32,16 @@ time.sleep(600)
 
 
 class Declined(ToolError):
-    """A tool's own error for its caller."""
+    """An error of a tool for its caller."""
 
 
-class Unwell(LookupError):
-    """An error of a tool's own."""
+class OwnError(LookupError):
+    """An error class of a tool."""
 
 
-class Wordless(Exception):
+class NoMessage(Exception):
     def __str__(self) -> str:
-        raise RuntimeError("no words")
+        raise RuntimeError("no message")
 
 
 def plain(numbers: list[int], name: str = "x") -> dict[str, Any]:
@@ -111,14 +111,14 @@ async def spawns_until_refused(task: TaskContext) -> Any:
         return [type(error).__name__, str(error), error.which, error.limit, wait]
 
 
-def says_what_it_catches(task: SyncTaskContext) -> Any:
+def returns_caught_error(task: SyncTaskContext) -> Any:
     try:
         task.status("hello")
     except RaincheckError as error:
         return [type(error).__name__, str(error)]
 
 
-def keeps_a_set(task: SyncTaskContext) -> None:
+def stores_a_set(task: SyncTaskContext) -> None:
     task.artifact("page", {1, 2})  # type: ignore[arg-type] # what the test is about
 
 
@@ -144,12 +144,12 @@ def declines_with_a_set() -> None:
     raise ToolError("not today", {7})
 
 
-def is_unwell() -> None:
-    raise Unwell("bad \udcff name")
+def raises_own_error() -> None:
+    raise OwnError("bad \udcff name")
 
 
-def has_no_words() -> None:
-    raise Wordless
+def raises_without_message() -> None:
+    raise NoMessage
 
 
 def refuses_its_child() -> None:
@@ -180,12 +180,12 @@ def crashes() -> None:
     os.kill(os.getpid(), signal.SIGSEGV)
 
 
-def talks_nonsense(said: str) -> None:
-    """Finds the connection as a body that is up to no good would."""
+def sends_bytes(data: str) -> None:
+    """Finds the connection and sends bytes on it, as a malicious body would."""
     for descriptor in range(3, 64):
         try:
             connection = socket.socket(fileno=os.dup(descriptor))
-            connection.sendall(bytes.fromhex(said))
+            connection.sendall(bytes.fromhex(data))
         except OSError:
             continue
     time.sleep(600)
@@ -197,13 +197,13 @@ def spins(task: SyncTaskContext) -> None:
         pass
 
 
-def does_not_listen(task: SyncTaskContext) -> None:
+def ignores_sigterm(task: SyncTaskContext) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     task.status(str(os.getpid()))
     time.sleep(600)
 
 
-def tidies_up(path: str, task: SyncTaskContext) -> None:
+def cleans_up(path: str, task: SyncTaskContext) -> None:
     try:
         task.status("here")
         time.sleep(600)
@@ -211,15 +211,15 @@ def tidies_up(path: str, task: SyncTaskContext) -> None:
         Path(path).write_text(f"cancelled: {task.cancelled}")
 
 
-async def tidies_up_async(path: str, task: TaskContext) -> None:
+async def cleans_up_async(path: str, task: TaskContext) -> None:
     try:
         await task.status("here")
         await asyncio.sleep(600)
     finally:
-        Path(path).write_text(f"cancelled: {task.cancelled}")  # noqa: ASYNC240 - nobody else is in this loop
+        Path(path).write_text(f"cancelled: {task.cancelled}")  # noqa: ASYNC240 - this loop has no other task
 
 
-def returns_all_the_same(task: SyncTaskContext) -> str:
+def ignores_the_stop(task: SyncTaskContext) -> str:
     try:
         task.status("here")
         time.sleep(600)
@@ -228,7 +228,7 @@ def returns_all_the_same(task: SyncTaskContext) -> str:
     return "slept"
 
 
-def starts_another(address: str, is_stubborn: bool, stays: bool) -> str:
+def starts_a_process(address: str, is_stubborn: bool, stays: bool) -> str:
     command = [sys.executable, "-S", "-c", WITNESS, address, *(["stubborn"] if is_stubborn else [])]
     other = subprocess.Popen(command, stdout=subprocess.PIPE)
     assert other.stdout is not None
@@ -265,11 +265,11 @@ def prints() -> None:
     print("read", repr(sys.stdin.read()))  # noqa: T201 - likewise
 
 
-tool_of_its_own = make_tool(plain, name="tool_of_its_own", isolation="process")
+isolated_tool = make_tool(plain, name="isolated_tool", isolation="process")
 
 
 async def hurried(task: TaskContext) -> None:
-    """Gives up on many a step while it is asked for, runs, or is recorded; and then waits."""
+    """Cancels many steps while they are requested, run, or recorded, and then waits."""
 
     async def step() -> int:
         return 1
@@ -282,13 +282,13 @@ async def hurried(task: TaskContext) -> None:
 
 
 def ends_slowly() -> str:
-    """Returns at once, in a process that takes its time to end."""
+    """Returns at once, but its process takes a while to exit."""
     atexit.register(time.sleep, 3)
     return "expensive"
 
 
-def spins_for_ever(is_stubborn: bool, task: SyncTaskContext) -> None:
-    """Computes without end, and says in which process."""
+def spins_forever(is_stubborn: bool, task: SyncTaskContext) -> None:
+    """Computes forever, and stores the id of its process."""
     if is_stubborn:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     task.artifact("process", os.getpid())

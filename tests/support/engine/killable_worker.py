@@ -1,8 +1,8 @@
-"""A worker in a process of its own, which tests kill: `python killable_worker.py STORE DIARY [TOOL]`.
+"""A worker process that tests kill: `python killable_worker.py STORE LOG [TOOL]`.
 
-With a tool, it asks for a task of it and is gone as soon as it has one.
+With a tool, it submits a task of this tool and kills itself as soon as the task is submitted.
 
-Its tools write a line to the diary for whatever they do, so that a test can count what was done, and by which attempt.
+Its tools write a line to the log for each action, so that a test can count the actions of each attempt.
 """
 
 import asyncio
@@ -20,23 +20,23 @@ from raincheck.engine import Engine, Settings, SyncTaskContext, TaskContext, Too
 LEASE = 1.5
 SETTINGS = Settings(lease=LEASE, concurrency=8, park_after=0.1, grace=0.3, poll_interval=0.5)
 STEPS = ("load", "clean", "count", "draw", "publish")
-STUBBORN = RetryPolicy(attempts=50, first_wait=timedelta(0), max_wait=timedelta(0), jitter=0)
+MANY_RETRIES = RetryPolicy(attempts=50, first_wait=timedelta(0), max_wait=timedelta(0), jitter=0)
 
 toolbox = Toolbox()
 
 
-def write_down(*words: object) -> None:
-    """One line, in one write, so that it is there whole or not at all."""
-    with Path(os.environ["DIARY"]).open("a") as diary:
-        diary.write(" ".join(map(str, words)) + "\n")
+def log_line(*words: object) -> None:
+    """Write one line in a single write, so that it is never written in part."""
+    with Path(os.environ["ACTION_LOG"]).open("a") as log:
+        log.write(" ".join(map(str, words)) + "\n")
 
 
-@toolbox.tool(retry=STUBBORN)
+@toolbox.tool(retry=MANY_RETRIES)
 async def five_steps(task: TaskContext, hangs_in: str = "") -> list[str]:
-    """The first attempt never leaves the step that it hangs in."""
+    """Run five steps. The first attempt never leaves the step named by `hangs_in`."""
 
     async def do(name: str) -> str:
-        write_down(task.id, name, task.attempt)
+        log_line(task.id, name, task.attempt)
         if name == hangs_in and task.attempt == 1:
             await asyncio.Event().wait()
         await asyncio.sleep(0.03)
@@ -45,10 +45,10 @@ async def five_steps(task: TaskContext, hangs_in: str = "") -> list[str]:
     return [await task.step(name, do, name) for name in STEPS]
 
 
-@toolbox.tool(retry=STUBBORN)
+@toolbox.tool(retry=MANY_RETRIES)
 def five_steps_in_a_thread(task: SyncTaskContext) -> list[str]:
     def do(name: str) -> str:
-        write_down(task.id, name, task.attempt)
+        log_line(task.id, name, task.attempt)
         time.sleep(0.03)
         return f"{name} done"
 
@@ -57,37 +57,37 @@ def five_steps_in_a_thread(task: SyncTaskContext) -> list[str]:
 
 @toolbox.tool(retry=RetryPolicy(attempts=3))
 async def poison(task: TaskContext) -> None:
-    write_down(task.id, "poison", task.attempt)
+    log_line(task.id, "poison", task.attempt)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 @toolbox.tool
 async def ask_first(number: int, task: TaskContext) -> int:
-    write_down(task.id, "asks", task.attempt)
+    log_line(task.id, "asks", task.attempt)
     reply = await task.elicit("Go on?", {"type": "object"})
-    await task.step("answered", write_down, task.id, "answered", number)
+    await task.step("answered", log_line, task.id, "answered", number)
     return number if reply.ok else -1
 
 
 @toolbox.tool
 async def wait_for_ever(task: TaskContext) -> None:
-    write_down(task.id, "began", task.attempt)
+    log_line(task.id, "began", task.attempt)
     try:
         await asyncio.Event().wait()
     finally:
-        write_down(task.id, "stopped", task.attempt)
+        log_line(task.id, "stopped", task.attempt)
 
 
 @toolbox.tool
 async def block_the_loop(seconds: float, task: TaskContext) -> int:
-    write_down(task.id, "blocks", task.attempt)
+    log_line(task.id, "blocks", task.attempt)
     time.sleep(seconds)  # noqa: ASYNC251 - that is the point
     return task.attempt
 
 
 @toolbox.tool(retry=RetryPolicy(on_interrupt=OnInterrupt.FAIL))
 async def never_twice(task: TaskContext) -> None:
-    write_down(task.id, "began", task.attempt)
+    log_line(task.id, "began", task.attempt)
 
 
 async def main(store_name: str, tool: str | None = None) -> None:
@@ -102,5 +102,5 @@ async def main(store_name: str, tool: str | None = None) -> None:
 
 
 if __name__ == "__main__":
-    os.environ["DIARY"] = sys.argv[2]
+    os.environ["ACTION_LOG"] = sys.argv[2]
     asyncio.run(main(sys.argv[1], *sys.argv[3:]))

@@ -1,6 +1,6 @@
-"""Two thousand questions on four places: `python many_parked.py STORE ask|answer` prints what came of it, as JSON.
+"""Park 2,000 tasks with four slots: `python many_parked.py STORE ask|answer` prints the measurements as JSON.
 
-In a process of its own, so that the memory that is measured is its own.
+It runs in a separate process, so that its memory use can be measured.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ async def submit(engine: Engine, numbers: range) -> None:
 
 
 async def measure_quick(engine: Engine) -> list[str]:
-    """Run something else, a few times, and say how it went."""
+    """Run another tool a few times, and return the final phases."""
     phases: list[str] = []
     for _ in range(5):
         task = await engine.submit("quick")
@@ -74,7 +74,7 @@ async def ask_all(store: Store, engine: Engine) -> dict[str, object]:
 
 
 async def answer_all(store: Store, engine: Engine) -> dict[str, object]:
-    """Answer each in any order, and see which goes on, how often, and with whose answer."""
+    """Answer all tasks in random order, and check that each resumes once and with its own answer."""
     tasks: list[Task] = []
     position = None
     while True:
@@ -100,14 +100,14 @@ async def answer(engine: Engine, task_id: TaskId, number: int) -> None:
     await engine.answer(task_id, {"elicit-0": {"action": "accept", "content": {"number": number}}})
 
 
-async def main(store_name: str, what: str) -> None:
+async def main(store_name: str, action: str) -> None:
     store = SqliteStore(store_name, synchronous="NORMAL")
     await store.open()
     async with Engine(store, toolbox, settings=SETTINGS) as engine:
-        do = {"ask": ask_all, "answer": answer_all}[what]
-        print(json.dumps(await do(store, engine)), flush=True)  # noqa: T201 - what it was started for
-        if what == "ask":
-            # Gone without a word, as in a crash.
+        do = {"ask": ask_all, "answer": answer_all}[action]
+        print(json.dumps(await do(store, engine)), flush=True)  # noqa: T201 - the output of this program
+        if action == "ask":
+            # Killed, as in a crash.
             os.kill(os.getpid(), signal.SIGKILL)
     await store.close()
 

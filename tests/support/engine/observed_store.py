@@ -1,4 +1,4 @@
-"""A store that counts what is asked of it, and is out of reach when a test says so; and a clock to go with it."""
+"""A proxy of a store that counts calls, and can fail or block them; and a clock for it."""
 
 import asyncio
 import inspect
@@ -15,21 +15,21 @@ from raincheck.testing import FakeClock
 WRITES = frozenset({"create", "commit", "claim", "extend_leases", "prune"})
 
 
-def a_clock() -> FakeClock:
-    """One that begins now, so that what ends on it has not expired for whoever looks at a real one."""
+def make_clock() -> FakeClock:
+    """Return a fake clock that starts at the current time, so that its tasks have not expired on a real clock."""
     return FakeClock(SystemClock().now())
 
 
-class Watched:
-    """In front of another store. A twin of it is the other store's, so what a keeper's thread does is not seen."""
+class ObservedStore:
+    """A proxy that counts, fails and blocks calls. Calls of the heartbeat thread, on a new handle, pass."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._failures: Counter[str] = Counter()
-        self._lost: Counter[str] = Counter()
+        self._lost_replies: Counter[str] = Counter()
         self._gates: dict[str, asyncio.Event] = {}
-        self._late: dict[str, asyncio.Event] = {}
-        self._asked: dict[str, asyncio.Event] = {}
+        self._reply_gates: dict[str, asyncio.Event] = {}
+        self._called: dict[str, asyncio.Event] = {}
         self._done: dict[str, asyncio.Event] = {}
         self.calls: Counter[str] = Counter()
 
@@ -39,67 +39,67 @@ class Watched:
 
     @property
     def writes(self) -> int:
-        """How many of the calls were writes."""
+        """The number of calls that were writes."""
         return sum(count for name, count in self.calls.items() if name in WRITES)
 
     def fail(self, *names: str, times: int) -> None:
-        """Be out of reach for the next so many calls of each."""
+        """Fail this many calls of each of these methods, as if the store were unavailable."""
         self._failures.update(dict.fromkeys(names, times))
 
     def recover(self) -> None:
-        """Be in reach again."""
+        """Stop failing calls."""
         self._failures.clear()
 
     def lose_replies(self, name: str, times: int) -> None:
-        """Do what is asked the next so many times, and say that it could not be done."""
-        self._lost[name] += times
+        """Execute this many calls of a method, and then raise an error as if the reply was lost."""
+        self._lost_replies[name] += times
 
-    def hold_up(self, name: str) -> asyncio.Event:
-        """Let calls of it wait until the event is set."""
+    def block(self, name: str) -> asyncio.Event:
+        """Block calls of a method until the event is set."""
         return self._gates.setdefault(name, asyncio.Event())
 
-    def hold_up_replies(self, name: str) -> asyncio.Event:
-        """Do what is asked, and let whoever asked wait until the event is set."""
-        return self._late.setdefault(name, asyncio.Event())
+    def block_replies(self, name: str) -> asyncio.Event:
+        """Execute calls of a method, and block their replies until the event is set."""
+        return self._reply_gates.setdefault(name, asyncio.Event())
 
-    async def asked(self, name: str) -> None:
-        """Wait until it is asked for."""
-        await self._asked.setdefault(name, asyncio.Event()).wait()
+    async def wait_called(self, name: str) -> None:
+        """Wait for the next call of a method."""
+        await self._called.setdefault(name, asyncio.Event()).wait()
 
-    async def done(self, name: str) -> None:
-        """Wait until it was done, whether or not whoever asked has been told."""
+    async def wait_done(self, name: str) -> None:
+        """Wait until a call of a method was executed, whether or not its reply is blocked."""
         await self._done.setdefault(name, asyncio.Event()).wait()
 
-    def let_all_through(self) -> None:
-        """Hold up nothing any more."""
+    def unblock_all(self) -> None:
+        """Stop blocking calls."""
         self._gates.clear()
-        self._late.clear()
+        self._reply_gates.clear()
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._store, name)
-        if not inspect.iscoroutinefunction(found):
-            return found
+        method = getattr(self._store, name)
+        if not inspect.iscoroutinefunction(method):
+            return method
 
         async def call(*args: object, **kwargs: object) -> object:
             self.calls[name] += 1
-            if name in self._asked:
-                self._asked.pop(name).set()
+            if name in self._called:
+                self._called.pop(name).set()
             if name in self._gates:
                 await self._gates[name].wait()
             if self._failures[name] > 0:
                 self._failures[name] -= 1
-                raise StoreUnavailable("a watched store", "it is out of reach for a while")
+                raise StoreUnavailable("an observed store", "it is out of reach for a while")
             if name == "claim" and isinstance(args[0], ClaimRequest):
-                # A journal that is brought along could not be watched.
+                # Journals that come with the claim could not be observed.
                 args = (replace(args[0], journals=None), *args[1:])
-            result: object = await found(*args, **kwargs)
+            result: object = await method(*args, **kwargs)
             if name in self._done:
                 self._done.pop(name).set()
-            if name in self._late:
-                await self._late[name].wait()
-            if self._lost[name] > 0:
-                self._lost[name] -= 1
-                raise StoreUnavailable("a watched store", "the reply was lost")
+            if name in self._reply_gates:
+                await self._reply_gates[name].wait()
+            if self._lost_replies[name] > 0:
+                self._lost_replies[name] -= 1
+                raise StoreUnavailable("an observed store", "the reply was lost")
             return result
 
         return call

@@ -36,7 +36,7 @@ class UserName(BaseModel):
 
 
 class AsksFirst(Middleware):
-    """Asks before there is a task. Middleware can: it has a call before tasks do."""
+    """Asks the caller for input before the task is created, since middleware runs first."""
 
     async def on_call_tool(
         self, context: MiddlewareContext[CallToolRequestParams], call_next: CallNext[CallToolRequestParams, ToolResult]
@@ -85,9 +85,13 @@ def build(store: str) -> tuple[FastMCP[Any], Tasks]:
 
     @tasks.tool
     async def summarize(text: str, task: TaskContext) -> str:
-        asked = {"role": "user", "content": {"type": "text", "text": f"Summarize: {text}"}}
-        said = CreateMessageResult.model_validate(await task.sample([asked], maxTokens=100))
-        return said.content.text if isinstance(said.content, TextContent) else f"something that is {said.content.type}"
+        message = {"role": "user", "content": {"type": "text", "text": f"Summarize: {text}"}}
+        answer = CreateMessageResult.model_validate(await task.sample([message], maxTokens=100))
+        return (
+            answer.content.text
+            if isinstance(answer.content, TextContent)
+            else f"something that is {answer.content.type}"
+        )
 
     @mcp.tool(task=True)
     async def count_up(to: int, ctx: Context) -> str:

@@ -1,4 +1,4 @@
-"""Functions that run in a process of their own, which finds them by their names."""
+"""Functions that run in a process of their own, which imports them by name."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""A FastMCP server that is killed, and started again: `killable_server.py PORT STORE DIARY`."""
+"""A FastMCP server that tests kill and restart: `killable_server.py PORT STORE LOG`."""
 
 # pyright: reportUnusedFunction=false
 # (Decorators keep the tools; nothing calls them by name.)
@@ -14,22 +14,22 @@ from raincheck import RetryPolicy, Settings, TaskContext
 from raincheck.fastmcp import Tasks
 
 SETTINGS = Settings(lease=1.0, park_after=0.05, grace=0.2, poll_interval=0.2)
-STUBBORN = RetryPolicy(attempts=50, first_wait=timedelta(0), max_wait=timedelta(0), jitter=0)
+RETRY_OFTEN = RetryPolicy(attempts=50, first_wait=timedelta(0), max_wait=timedelta(0), jitter=0)
 STEPS = ("load", "count", "write")
 
 
-def build(store: str, diary: Path) -> FastMCP[Any]:
+def build(store: str, log: Path) -> FastMCP[Any]:
     mcp: FastMCP[Any] = FastMCP("killable")
     tasks = Tasks(mcp, store, settings=SETTINGS)
 
-    def write_down(*words: object) -> None:
-        with diary.open("a") as file:
+    def write_log(*words: object) -> None:
+        with log.open("a") as file:
             file.write(" ".join(map(str, words)) + "\n")
 
-    @tasks.tool(retry=STUBBORN)
+    @tasks.tool(retry=RETRY_OFTEN)
     async def work(ms: int, task: TaskContext) -> list[str]:
         async def do(name: str) -> str:
-            write_down(task.id, name)
+            write_log(task.id, name)
             await asyncio.sleep(ms / 1_000)
             return f"{name} done"
 
@@ -38,11 +38,11 @@ def build(store: str, diary: Path) -> FastMCP[Any]:
     @mcp.tool
     async def ask(ctx: Context) -> str:
         first = await ctx.elicit("Sure?", bool)
-        write_down(ctx.request_id, "answered")
+        write_log(ctx.request_id, "answered")
         second = await ctx.elicit("Really?", bool)
         return f"{first.action} {second.action}"
 
-    tasks.enable("ask", retry=STUBBORN)
+    tasks.enable("ask", retry=RETRY_OFTEN)
     return mcp
 
 

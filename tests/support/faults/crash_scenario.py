@@ -1,4 +1,4 @@
-"""A store with some tasks in it, made anew for each crash, and everything that can be written to it."""
+"""A store with some tasks, created again for each crash, and scenarios for all of its writing methods."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeAlias
@@ -14,100 +14,100 @@ from raincheck.stores.base import Store
 from raincheck.stores.requests import ClaimRequest, HeldAttempt, TaskQuery
 from raincheck.testing import CrashPlan, FakeClock, StoreHarness, check_invariants
 from raincheck.testing.harness import EVERYTHING, LEASE, NAMESPACE
-from raincheck.testing.invariants import BEGINNING
+from raincheck.testing.invariants import EARLIEST
 
 Snapshot: TypeAlias = dict[TaskId, object]
 
-BESIDE = {
+OTHER_TABLES = {
     "lines": "SELECT namespace, priority, served FROM lines",
     "secrets": "SELECT name, length(bytes) FROM secrets",
     "durations": "SELECT namespace, tool, counts FROM durations",
     "definitions": "SELECT namespace, tool, tool_version, body FROM definitions",
 }
-"""What belongs to no task. How far lines are served shows else only in what is claimed later, and what is in a secret
-is another in every run."""
+"""Data that belongs to no task. The served turns would otherwise show only in later claims, and the bytes of a secret
+differ in every run."""
 
 
-class Data(Protocol):
-    """Where a kind of store keeps its data, which can be made anew."""
+class StoreBackend(Protocol):
+    """The data of one kind of store, which can be reset."""
 
-    def begin_anew(self) -> None:
-        """Have fresh data from now on."""
+    def reset(self) -> None:
+        """Use fresh data from now on."""
         ...
 
     def store(self, plan: CrashPlan | None) -> Store:
-        """A store on the data, not opened yet. With a plan, it dies where that says."""
+        """Return a store on the data, not opened yet. With a plan, it crashes at the planned point."""
         ...
 
-    async def ask(self, query: str) -> list[Any]:
-        """What a query gives."""
+    async def query(self, query: str) -> list[Any]:
+        """Return the rows of a query."""
         ...
 
 
 async def snapshot(store: Store) -> Snapshot:
-    """Everything that can be read, by task."""
-    page = await store.list_tasks(TaskQuery(EVERYTHING), now=BEGINNING, limit=100)
+    """Return everything that can be read, by task."""
+    page = await store.list_tasks(TaskQuery(EVERYTHING), now=EARLIEST, limit=100)
     return {
         task.id: (
-            await store.view(task.id, EVERYTHING, now=BEGINNING),
-            await store.journal(task.id, EVERYTHING, now=BEGINNING),
-            await store.history(task.id, EVERYTHING, now=BEGINNING),
-            await store.artifact(task.id, "report", EVERYTHING, now=BEGINNING),
+            await store.view(task.id, EVERYTHING, now=EARLIEST),
+            await store.journal(task.id, EVERYTHING, now=EARLIEST),
+            await store.history(task.id, EVERYTHING, now=EARLIEST),
+            await store.artifact(task.id, "report", EVERYTHING, now=EARLIEST),
         )
         for task in page.tasks
     }
 
 
-class World:
-    """Some tasks, made anew for each crash."""
+class ScenarioSetup:
+    """A store with some tasks, created again for each crash."""
 
-    def __init__(self, data: Data) -> None:
-        self.data = data
+    def __init__(self, backend: StoreBackend) -> None:
+        self.backend = backend
         self.clock = FakeClock()
         self.tasks: dict[str, Task] = {}
 
     async def make_store(self, plan: CrashPlan) -> Store:
-        await self.begin_anew()
-        store = self.data.store(plan)
+        await self.reset()
+        store = self.backend.store(plan)
         await store.open()
         return store
 
-    async def begin_anew(self) -> None:
-        self.data.begin_anew()
+    async def reset(self) -> None:
+        self.backend.reset()
         self.clock = FakeClock()
-        store = self.data.store(None)
+        store = self.backend.store(None)
         await store.open()
-        scene = StoreHarness(store, self.clock)
-        ended = await scene.apply(await scene.create(), Cancel("alice"))
+        harness = StoreHarness(store, self.clock)
+        ended = await harness.apply(await harness.create(), Cancel("alice"))
         self.clock.advance(100_000)
-        grandparent = await scene.create_running()
-        parent = await scene.create_running(parent_id=grandparent.id)
-        await scene.apply(grandparent, Park(1, seen_signals=0))
-        one = await scene.create_running(idempotency_key="taken", request_digest="digest")
-        two = await scene.create_running()
-        asking = await scene.create_running()
-        asking = await scene.apply(asking, Note(1, input_requests=(scene.input_request("publish"),)))
-        process = await scene.create_running(state="draft")
-        queued = [await scene.create() for _ in range(2)]
+        grandparent = await harness.create_running()
+        parent = await harness.create_running(parent_id=grandparent.id)
+        await harness.apply(grandparent, Park(1, seen_signals=0))
+        one = await harness.create_running(idempotency_key="taken", request_digest="digest")
+        two = await harness.create_running()
+        asking = await harness.create_running()
+        asking = await harness.apply(asking, Note(1, input_requests=(harness.input_request("publish"),)))
+        instance = await harness.create_running(state="draft")
+        queued = [await harness.create() for _ in range(2)]
         self.tasks = {"ended": ended, "one": one, "two": two, "asking": asking, "queued": queued[0], "parent": parent}
-        self.tasks["process"] = process
-        child = await scene.create(parent_id=parent.id)
-        await scene.create(parent_id=child.id)
+        self.tasks["instance"] = instance
+        child = await harness.create(parent_id=parent.id)
+        await harness.create(parent_id=child.id)
         await store.merge_durations(NAMESPACE, {"known": DurationHistogram().with_duration(1)})
         await store.close()
 
-    async def left(self) -> Snapshot:
-        """What is there, read without a plan."""
-        store = self.data.store(None)
+    async def stored(self) -> Snapshot:
+        """Return what is stored, read without a crash plan."""
+        store = self.backend.store(None)
         await store.open()
         try:
             await check_invariants(store)
-            return await snapshot(store) | await self.beside()
+            return await snapshot(store) | await self.other_tables()
         finally:
             await store.close()
 
-    async def beside(self) -> Snapshot:
-        return {TaskId(name): await self.data.ask(query) for name, query in BESIDE.items()}
+    async def other_tables(self) -> Snapshot:
+        return {TaskId(name): await self.backend.query(query) for name, query in OTHER_TABLES.items()}
 
     def change(self, name: str, command: Command) -> Change:
         change = decide(self.tasks[name], command, self.clock.now())
@@ -115,120 +115,120 @@ class World:
         return change
 
 
-async def creates(world: World, store: Store) -> None:
-    creation = StoreHarness(store, world.clock).creation(
+async def creates(setup: ScenarioSetup, store: Store) -> None:
+    creation = StoreHarness(store, setup.clock).creation(
         id=TaskId("new"), caller=encode("alice"), idempotency_key="key", request_digest="digest"
     )
-    await store.create(creation, quota=Quota(live=100, created=100), now=world.clock.now())
+    await store.create(creation, quota=Quota(live=100, created=100), now=setup.clock.now())
 
 
-async def creates_and_begins(world: World, store: Store) -> None:
+async def creates_and_starts(setup: ScenarioSetup, store: Store) -> None:
     tool = Tool("other")
-    creation = StoreHarness(store, world.clock).creation(id=TaskId("new"), tool=tool)
-    offer = ClaimRequest(NAMESPACE, frozenset({tool}), "creator", LEASE, 1)
-    await store.create(creation, quota=Quota(live=100, created=100), now=world.clock.now(), claim=offer)
+    creation = StoreHarness(store, setup.clock).creation(id=TaskId("new"), tool=tool)
+    claim = ClaimRequest(NAMESPACE, frozenset({tool}), "creator", LEASE, 1)
+    await store.create(creation, quota=Quota(live=100, created=100), now=setup.clock.now(), claim=claim)
 
 
-async def commits_one_of_everything(world: World, store: Store) -> None:
-    scene = StoreHarness(store, world.clock)
+async def commits_one_of_everything(setup: ScenarioSetup, store: Store) -> None:
+    harness = StoreHarness(store, setup.clock)
     note = Note(
         1,
         status_message="working",
-        steps=(scene.step("load"), scene.step("crunch")),
-        input_requests=(scene.input_request("sure"),),
-        artifacts=(Artifact("report", encode("draft"), world.clock.now()),),
+        steps=(harness.step("load"), harness.step("crunch")),
+        input_requests=(harness.input_request("sure"),),
+        artifacts=(Artifact("report", encode("draft"), setup.clock.now()),),
         variables=encode({"n": 1}),
-        spawned=(scene.creation(id=TaskId("child")),),
+        spawned=(harness.creation(id=TaskId("child")),),
     )
-    await store.commit([world.change("one", note)])
+    await store.commit([setup.change("one", note)])
 
 
-async def commits_several_tasks(world: World, store: Store) -> None:
-    question = StoreHarness(store, world.clock).input_request("publish")
+async def commits_several_tasks(setup: ScenarioSetup, store: Store) -> None:
+    question = StoreHarness(store, setup.clock).input_request("publish")
     answer = Answer((question,), {"publish": encode("yes")}, "alice")
     await store.commit(
         [
-            world.change("one", Complete(1, encode("done"))),
-            world.change("two", Cancel("alice")),
-            world.change("asking", answer),
+            setup.change("one", Complete(1, encode("done"))),
+            setup.change("two", Cancel("alice")),
+            setup.change("asking", answer),
         ]
     )
 
 
-async def commits_an_end_that_the_whole_family_hears_of(world: World, store: Store) -> None:
-    await store.commit([world.change("parent", Cancel("alice"))])
+async def commits_an_end_that_affects_the_whole_family(setup: ScenarioSetup, store: Store) -> None:
+    await store.commit([setup.change("parent", Cancel("alice"))])
 
 
-async def commits_a_completion_with_what_comes_after_it(world: World, store: Store) -> None:
-    successors = tuple(StoreHarness(store, world.clock).creation(id=TaskId(name)) for name in ("next", "last"))
+async def commits_a_completion_with_successors(setup: ScenarioSetup, store: Store) -> None:
+    successors = tuple(StoreHarness(store, setup.clock).creation(id=TaskId(name)) for name in ("next", "last"))
     complete = Complete(1, encode("done"), spawned=successors, quota=Quota(live=100, created=100))
-    await store.commit([world.change("parent", complete)])
+    await store.commit([setup.change("parent", complete)])
 
 
-async def claims_two(world: World, store: Store) -> None:
-    await StoreHarness(store, world.clock).claim(limit=2, holder="worker-2")
+async def claims_two(setup: ScenarioSetup, store: Store) -> None:
+    await StoreHarness(store, setup.clock).claim(limit=2, holder="worker-2")
 
 
-async def extends_two(world: World, store: Store) -> None:
-    held = [HeldAttempt(world.tasks[name].id, 1) for name in ("one", "two")]
-    await store.extend_leases(held, until=world.clock.now() + 3 * LEASE)
+async def extends_two(setup: ScenarioSetup, store: Store) -> None:
+    held = [HeldAttempt(setup.tasks[name].id, 1) for name in ("one", "two")]
+    await store.extend_leases(held, until=setup.clock.now() + 3 * LEASE)
 
 
-async def releases_a_key(world: World, store: Store) -> None:
-    await store.release_key(world.tasks["one"].id, "taken")
+async def releases_a_key(setup: ScenarioSetup, store: Store) -> None:
+    await store.release_key(setup.tasks["one"].id, "taken")
 
 
-async def prunes(world: World, store: Store) -> None:
-    expires_at = world.tasks["ended"].expires_at
+async def prunes(setup: ScenarioSetup, store: Store) -> None:
+    expires_at = setup.tasks["ended"].expires_at
     assert expires_at is not None
     await store.prune(now=expires_at, limit=10)
 
 
-async def prunes_one_that_is_named(world: World, store: Store) -> None:
-    task = world.tasks["ended"]
+async def prunes_a_named_task(setup: ScenarioSetup, store: Store) -> None:
+    task = setup.tasks["ended"]
     await store.prune(now=task.created_at, limit=10, only=[task.id])
 
 
-async def asks_first_for_a_secret(world: World, store: Store) -> None:  # noqa: ARG001 - as the others
+async def creates_a_secret(setup: ScenarioSetup, store: Store) -> None:  # noqa: ARG001 - all scenarios have these parameters
     await store.get_or_create_secret("key")
 
 
-async def commits_a_transition(world: World, store: Store) -> None:
+async def commits_a_transition(setup: ScenarioSetup, store: Store) -> None:
     data = encode({"text": "x"})
     move = Transition("submit", "draft", 0, "review", "ann", "it is ready", data, fence=1)
-    await store.commit([world.change("process", move)])
+    await store.commit([setup.change("instance", move)])
 
 
-async def commits_the_cancel_of_a_process(world: World, store: Store) -> None:
+async def commits_the_cancel_of_an_instance(setup: ScenarioSetup, store: Store) -> None:
     into = Transition("drop", "draft", 0, "dropped", "ann")
-    await store.commit([world.change("process", Cancel("ann", "no need", into))])
+    await store.commit([setup.change("instance", Cancel("ann", "no need", into))])
 
 
-async def remembers(world: World, store: Store) -> None:  # noqa: ARG001 - as the others
+async def saves_definitions(setup: ScenarioSetup, store: Store) -> None:  # noqa: ARG001 - all scenarios have these parameters
     await store.save_definitions(NAMESPACE, {Tool("release", "1"): b"one", Tool("release", "2"): b"two"})
 
 
-async def learns(world: World, store: Store) -> None:  # noqa: ARG001 - as the others
+async def merges_durations(setup: ScenarioSetup, store: Store) -> None:  # noqa: ARG001 - all scenarios have these parameters
     await store.merge_durations(
         NAMESPACE, {"build": DurationHistogram().with_duration(1), "known": DurationHistogram().with_duration(2)}
     )
 
 
-SCENARIOS: dict[str, list[Callable[[World, Store], Awaitable[None]]]] = {
-    "create": [creates, creates_and_begins],
+SCENARIOS: dict[str, list[Callable[[ScenarioSetup, Store], Awaitable[None]]]] = {
+    "create": [creates, creates_and_starts],
     "commit": [
         commits_one_of_everything,
         commits_several_tasks,
-        commits_an_end_that_the_whole_family_hears_of,
-        commits_a_completion_with_what_comes_after_it,
+        commits_an_end_that_affects_the_whole_family,
+        commits_a_completion_with_successors,
         commits_a_transition,
-        commits_the_cancel_of_a_process,
+        commits_the_cancel_of_an_instance,
     ],
     "claim": [claims_two],
     "extend_leases": [extends_two],
     "release_key": [releases_a_key],
-    "prune": [prunes, prunes_one_that_is_named],
-    "get_or_create_secret": [asks_first_for_a_secret],
-    "save_definitions": [remembers],
-    "merge_durations": [learns],
+    "prune": [prunes, prunes_a_named_task],
+    "get_or_create_secret": [creates_a_secret],
+    "save_definitions": [saves_definitions],
+    "merge_durations": [merges_durations],
 }

@@ -1,7 +1,7 @@
-"""A process that hammers one store, and prints a line per finished task: `load_process.py PATH NAME COUNT`.
+"""A process that puts load on one store, and prints a line per finished task: `load_process.py PATH NAME COUNT`.
 
-Started by tests. It claims whatever is queued, so what it finishes may have been created by another process. Every
-other task it offers to run at once, and then has it if nothing is queued.
+Started by tests. It claims any queued task, so it may finish tasks that another process created. It offers to run every
+second task at once, and then starts it if nothing is queued.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ LEASE = timedelta(seconds=60)
 clock = SystemClock()
 
 
-async def one_task(store: Store, name: str, *, offers: bool) -> None:
+async def run_task(store: Store, name: str, *, offers: bool) -> None:
     now = clock.now()
     new = NewTask(new_task_id(now), "hammer", Owner.local(), TOOL, encode({"by": name}))
     request = ClaimRequest("hammer", frozenset({TOOL}), name, LEASE, 1)
@@ -41,7 +41,7 @@ async def one_task(store: Store, name: str, *, offers: bool) -> None:
             await apply(store, task.id, EVERYTHING, Complete(task.attempt_number, encode(name)), now=clock.now())
         except LeaseLost:
             continue
-        print(task.id, flush=True)  # noqa: T201 - how the test follows it
+        print(task.id, flush=True)  # noqa: T201 - read by the test
 
 
 async def main(path: Path, name: str, count: int) -> None:
@@ -51,7 +51,7 @@ async def main(path: Path, name: str, count: int) -> None:
 
     async def caller() -> None:
         for number in todo:
-            await one_task(store, name, offers=number % 2 == 0)
+            await run_task(store, name, offers=number % 2 == 0)
 
     await asyncio.gather(*(caller() for _ in range(CALLERS)))
     await store.close()

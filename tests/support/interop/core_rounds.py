@@ -1,4 +1,4 @@
-"""The tools and the prompt of `core_server.py` that answer with a question, and are called again with the answer."""
+"""The tools and the prompt of `core_server.py` that return input requests, and are called again with the answers."""
 
 from mcp.server.mcpserver import Context
 from mcp.shared.exceptions import MCPError
@@ -32,7 +32,7 @@ def ask_model(prompt: str) -> CreateMessageRequest:
 
 
 def answer_of_user(ctx: Context, key: str) -> dict[str, object] | None:
-    """What the user wrote, if he did."""
+    """Return what the user entered, or None."""
     answer = (ctx.input_responses or {}).get(key)
     return dict(answer.content or {}) if isinstance(answer, ElicitResult) and answer.action == "accept" else None
 
@@ -62,7 +62,7 @@ def test_input_required_result_list_roots(ctx: Context) -> Answer:
 
 
 def test_input_required_result_request_state(ctx: Context) -> Answer:
-    """Asks, and gives the caller something to bring back."""
+    """Asks, with a request state that the caller returns."""
     if answer_of_user(ctx, "confirm") is None:
         question = ask_user("Please confirm", "ok", "boolean")
         return InputRequiredResult(input_requests={"confirm": question}, request_state="asked")
@@ -70,13 +70,13 @@ def test_input_required_result_request_state(ctx: Context) -> Answer:
 
 
 def test_input_required_result_tampered_state(ctx: Context) -> Answer:
-    """Asks, and takes back nothing but what it gave. That it is sealed is the SDK's work."""
+    """Asks, and rejects a changed request state. The SDK signs it."""
     if ctx.request_state is None:
         question = ask_user("Please confirm", "ok", "boolean")
         return InputRequiredResult(input_requests={"confirm": question}, request_state="asked")
     if ctx.request_state != "asked":
-        raise MCPError(code=INVALID_PARAMS, message="This is not the state that was given out")
-    return "It came back as it was."
+        raise MCPError(code=INVALID_PARAMS, message="unknown request state")
+    return "The state is unchanged."
 
 
 def test_input_required_result_multiple_inputs(ctx: Context) -> Answer:

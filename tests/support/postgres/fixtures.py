@@ -1,4 +1,4 @@
-"""Fixtures that give tests a PostgreSQL. A plugin of pytest, see tests/conftest.py."""
+"""Pytest fixtures that provide a PostgreSQL server and databases. A plugin, see tests/conftest.py."""
 
 import asyncio
 import itertools
@@ -15,7 +15,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
-    """A server that all tests of this process share. Don't stop it: `own_postgres` is for that."""
+    """A server that all tests of this process share. Don't stop it: use `own_postgres` for that."""
     with PostgresServer() as server:
         yield server
 
@@ -31,14 +31,14 @@ def migrated_database(postgres_server: PostgresServer) -> str:
 
     url = postgres_server.create_database("migrated")
     with ThreadPoolExecutor(1) as thread:
-        # In a thread, since an asynchronous fixture may be the first to ask for it.
+        # In a thread, since an asynchronous fixture may be the first to request it.
         thread.submit(asyncio.run, migrate(url)).result()
     return "migrated"
 
 
 @pytest.fixture
 def database_url(postgres_server: PostgresServer) -> Iterator[str]:
-    """The URL of an empty database that is this test's own."""
+    """The URL of an empty database for this test."""
     name = f"test_{next(_numbers)}"
     yield postgres_server.create_database(name)
     postgres_server.drop_database(name)
@@ -46,7 +46,7 @@ def database_url(postgres_server: PostgresServer) -> Iterator[str]:
 
 @pytest.fixture
 def store_url(postgres_server: PostgresServer, migrated_database: str) -> Iterator[str]:
-    """The URL of an empty store that is this test's own. It takes 35 ms; migrating an empty database takes 150."""
+    """The URL of an empty store for this test. Creating it takes 35 ms; migrating an empty database takes 150."""
     name = f"test_{next(_numbers)}"
     yield postgres_server.create_database(name, migrated_database)
     postgres_server.drop_database(name)
@@ -54,6 +54,6 @@ def store_url(postgres_server: PostgresServer, migrated_database: str) -> Iterat
 
 @pytest.fixture
 def own_postgres() -> Iterator[PostgresServer]:
-    """A server that is this test's own, to stop or to kill; it writes as safely as a real one."""
+    """A separate server for this test, which may stop or kill it. It syncs its data like a production server."""
     with PostgresServer(fsync=True) as server:
         yield server

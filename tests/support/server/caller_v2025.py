@@ -1,7 +1,7 @@
-"""A caller of 2025-11-25 in raw messages, which holds whatever comes against the published schema of that version.
+"""A caller of 2025-11-25 that sends raw messages, and validates every received one against the published schema.
 
-Everything that comes is kept in its order. Answers go to whoever asked, questions of the server wait to be answered.
-Which task a message belongs to must be said wherever the message itself does not say it, and nowhere else.
+Received messages are recorded in order. Answers go to their requests, and questions of the server wait for an answer.
+A message must name its task where its own fields do not, and only there.
 """
 
 import asyncio
@@ -14,9 +14,15 @@ from typing import Any
 
 from tests.support.schemas import validate
 from tests.support.server.caller_v2026 import Refused
-from tests.support.server.example import Shop
+from tests.support.server.example import ExampleServer
 from tests.support.server.transports import Message
-from tests.support.server.transports_v2025 import G1HttpWire, G1Wire, g1_http, g1_memory, g1_serving
+from tests.support.server.transports_v2025 import (
+    V2025HttpTransport,
+    V2025Transport,
+    v2025_http,
+    v2025_memory,
+    v2025_serving,
+)
 
 VERSION = "2025-11-25"
 RELATED = "io.modelcontextprotocol/related-task"
@@ -40,27 +46,27 @@ MESSAGES = {
     "sampling/createMessage": "CreateMessageRequest",
     "roots/list": "ListRootsRequest",
 }
-"""What the schema calls what comes unasked."""
+"""The schema types of messages that are not answers."""
 
 
 @dataclass(frozen=True, slots=True)
-class Came:
-    """A message, and the id of the request whose stream it came on; None for the connection's own."""
+class ReceivedMessage:
+    """A message, and the id of the request whose stream it arrived on; None for the connection's own."""
 
     message: Message
     stream: object
 
 
 class Call:
-    """A request under way."""
+    """A request in flight."""
 
     def __init__(self, message: Message, place: int) -> None:
         self.place = place
-        """How much had come when it was sent."""
+        """Number of messages that had been received when it was sent."""
         self.id: int = message["id"]
         self.method: str = message["method"]
         self.params: Mapping[str, Any] = message.get("params", {})
-        self.came: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self.received: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
 
     @property
     def asks_for_task(self) -> bool:
@@ -76,49 +82,51 @@ class Call:
 
     @property
     def task_id(self) -> str | None:
-        """The task that it made, if it did."""
-        answer: Message = self.came.result() if self.came.done() else {}
+        """The task that it created, if any."""
+        answer: Message = self.received.result() if self.received.done() else {}
         return answer.get("result", {}).get("task", {}).get("taskId")
 
     async def result(self) -> Message:
-        """What it is answered with.
+        """Return the result.
 
         Raises:
-            Refused: an error.
+            Refused: the answer is an error.
         """
-        answer = await asyncio.shield(self.came)
+        answer = await asyncio.shield(self.received)
         if "error" in answer:
             raise Refused(answer["error"])
         return answer["result"]
 
 
-class G1Caller:
+class V2025Caller:
     """One connection."""
 
     _ids = count(1)
 
-    def __init__(self, wire: G1Wire, *, capabilities: Mapping[str, Any] | None = None, version: str = VERSION) -> None:
-        self.wire = wire
+    def __init__(
+        self, transport: V2025Transport, *, capabilities: Mapping[str, Any] | None = None, version: str = VERSION
+    ) -> None:
+        self.transport = transport
         self.version = version
         self.capabilities = dict(ASKABLE if capabilities is None else capabilities)
         self.welcome: Message = {}
-        """What the server says of itself."""
-        self.came: list[Came] = []
+        """The server's initialize result."""
+        self.received: list[ReceivedMessage] = []
         self.questions: asyncio.Queue[Message] = asyncio.Queue()
         self.faults: list[BaseException] = []
-        """What came that should not have."""
+        """Errors in received messages."""
         self._calls: dict[int, Call] = {}
-        self._news = asyncio.Event()
-        wire.receive = self._receive
+        self._changed = asyncio.Event()
+        transport.receive = self._receive
 
     @property
-    def http(self) -> G1HttpWire:
-        """The wire, where it is HTTP."""
-        assert isinstance(self.wire, G1HttpWire)
-        return self.wire
+    def http(self) -> V2025HttpTransport:
+        """The transport, where it is HTTP."""
+        assert isinstance(self.transport, V2025HttpTransport)
+        return self.transport
 
     async def greet(self) -> Message:
-        """The handshake. It returns what the server says of itself."""
+        """Do the handshake, and return the server's initialize result."""
         hello = {
             "protocolVersion": self.version,
             "capabilities": self.capabilities,
@@ -131,12 +139,12 @@ class G1Caller:
     async def begin(
         self, method: str, params: Mapping[str, Any] | None = None, *, meta: Mapping[str, Any] | None = None
     ) -> Call:
-        """Send a request, and go on."""
+        """Send a request without waiting for the answer."""
         message: Message = {"jsonrpc": "2.0", "id": next(self._ids), "method": method}
         if params is not None or meta is not None:
             message["params"] = {**(params or {}), **({} if meta is None else {"_meta": meta})}
-        call = self._calls[message["id"]] = Call(message, len(self.came))
-        await self.wire.send(message)
+        call = self._calls[message["id"]] = Call(message, len(self.received))
+        await self.transport.send(message)
         return call
 
     async def request(self, method: str, params: Mapping[str, Any] | None = None, **more: Any) -> Message:
@@ -148,7 +156,9 @@ class G1Caller:
         return await (await self.begin(method, params, **more)).result()
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        await self.wire.send({"jsonrpc": "2.0", "method": method, **({} if params is None else {"params": params})})
+        await self.transport.send(
+            {"jsonrpc": "2.0", "method": method, **({} if params is None else {"params": params})}
+        )
 
     async def call(
         self,
@@ -173,11 +183,11 @@ class G1Caller:
         return await self.request("tasks/get", {"taskId": task_id})
 
     async def wait(self, task_id: str) -> Call:
-        """Begin to wait for a result. The server has got the request when this returns."""
+        """Start to wait for a result. The server has received the request when this returns."""
         waiting = await self.begin("tasks/result", {"taskId": task_id})
-        await self.wire.reach(waiting.id)
+        await self.transport.reach(waiting.id)
         for _ in range(2):
-            # Where each request has a connection of its own, what is refused at once may come a little later.
+            # Where each request has its own connection, an immediate refusal may arrive a little later.
             await self.ping()
         return waiting
 
@@ -194,76 +204,76 @@ class G1Caller:
         assert await self.request("ping") == {}
 
     async def give_up(self, call: Call) -> None:
-        """Take a request back."""
+        """Cancel a request."""
         await self.notify("notifications/cancelled", {"requestId": call.id})
 
     def forget_calls(self) -> None:
-        """Forget whatever was answered, so that its token is free."""
-        self._calls = {number: call for number, call in self._calls.items() if not call.came.done()}
+        """Forget all answered calls, so that their tokens are free."""
+        self._calls = {number: call for number, call in self._calls.items() if not call.received.done()}
 
     async def asked(self) -> Message:
-        """The next question, which waits for its answer."""
+        """Return the next question of the server."""
         return await self.questions.get()
 
     async def reply(self, question: Message, result: Mapping[str, Any]) -> None:
-        """Answer a question, and say which task that belongs to, as the question does."""
+        """Answer a question, and name its task as the question does."""
         meta = question["params"].get("_meta", {})
-        told = {"_meta": {RELATED: meta[RELATED]}} if RELATED in meta else {}
-        await self.wire.send({"jsonrpc": "2.0", "id": question["id"], "result": {**result, **told}})
+        reported = {"_meta": {RELATED: meta[RELATED]}} if RELATED in meta else {}
+        await self.transport.send({"jsonrpc": "2.0", "id": question["id"], "result": {**result, **reported}})
 
     async def refuse(self, question: Message, code: int = -1, message: str = "not now") -> None:
         """Answer a question with an error."""
-        await self.wire.send({"jsonrpc": "2.0", "id": question["id"], "error": {"code": code, "message": message}})
+        await self.transport.send({"jsonrpc": "2.0", "id": question["id"], "error": {"code": code, "message": message}})
 
-    async def seen(self, wanted: Callable[[Message], bool]) -> Came:
-        """The first message like this, whether it has come already or not."""
+    async def seen(self, wanted: Callable[[Message], bool]) -> ReceivedMessage:
+        """Return the first message that matches, received already or later."""
         place = 0
         while True:
-            news = self._news
-            for one in self.came[place:]:
+            news = self._changed
+            for one in self.received[place:]:
                 if wanted(one.message):
                     return one
             assert not self.faults, self.faults
-            place = len(self.came)
+            place = len(self.received)
             await news.wait()
 
     def pushed(self, method: str, task_id: str | None = None) -> list[Message]:
-        """Params of the notifications that came, of one task or of all."""
-        params = [one.message["params"] for one in self.came if one.message.get("method") == method]
+        """Return the params of received notifications, of one task or of all."""
+        params = [one.message["params"] for one in self.received if one.message.get("method") == method]
         return [one for one in params if task_id is None or one.get("taskId") == task_id]
 
     def statuses(self, task_id: str) -> list[str]:
-        """The statuses that were pushed for a task."""
+        """Return the statuses that were pushed for a task."""
         return [one["status"] for one in self.pushed("notifications/tasks/status", task_id)]
 
     async def until(self, task_id: str, status: str) -> Message:
-        """Wait until it is pushed that the task has this status."""
-        came = await self.seen(lambda one: _is_status(one, task_id, status))
-        return came.message["params"]
+        """Wait for the notification that the task has this status."""
+        messages = await self.seen(lambda one: _is_status(one, task_id, status))
+        return messages.message["params"]
 
-    async def until_progress(self, progress: float) -> Came:
+    async def until_progress(self, progress: float) -> ReceivedMessage:
         return await self.seen(lambda one: _is_progress(one) and one["params"]["progress"] == progress)
 
     def _receive(self, message: Message, stream: object) -> None:
         try:
             self._take(message)
-        except Exception as fault:  # noqa: BLE001 - whatever it is, whoever waits is told
+        except Exception as fault:  # noqa: BLE001 - every waiting call gets the error
             self.faults.append(fault)
             for call in self._calls.values():
-                if not call.came.done():
-                    call.came.set_exception(fault)
-        self.came.append(Came(message, stream))
-        news, self._news = self._news, asyncio.Event()
+                if not call.received.done():
+                    call.received.set_exception(fault)
+        self.received.append(ReceivedMessage(message, stream))
+        news, self._changed = self._changed, asyncio.Event()
         news.set()
 
     def _take(self, message: Message) -> None:
         if "method" not in message:
             call = self._calls[message["id"]]
-            assert not call.came.done(), f"{message} is a second answer"
+            assert not call.received.done(), f"{message} is a second answer"
             _check_answer(call, message)
-            call.came.set_result(message)
-            for one in self.came[call.place :]:
-                # By now it is known which task that was.
+            call.received.set_result(message)
+            for one in self.received[call.place :]:
+                # By now the task of the call is known.
                 if _is_progress(one.message) and one.message["params"]["progressToken"] == call.token:
                     self._check_progress(one.message["params"])
             return
@@ -279,7 +289,7 @@ class G1Caller:
             assert RELATED not in json.dumps(params), f"{method} must not name its task twice"
 
     def _check_progress(self, params: Message) -> None:
-        """It is for a call that gave this token, and says which task that is, if it is one."""
+        """Check that progress belongs to a call with this token, and names the task of the call, if any."""
         token, meta = params["progressToken"], params.get("_meta", {})
         (call,) = [one for one in self._calls.values() if one.token == token and type(one.token) is type(token)]
         assert (RELATED in meta) is call.asks_for_task, params
@@ -287,25 +297,27 @@ class G1Caller:
             assert meta[RELATED] == {"taskId": call.task_id}
 
     def _check_question(self, params: Message) -> None:
-        """It is of a task that is waited for, which it names; or of a call whose task nobody sees."""
+        """Check that a question names a task that is waited for, or belongs to a call with a hidden task."""
         related = params.get("_meta", {}).get(RELATED)
         if related is not None:
             ids = [call.params["taskId"] for call in self._calls.values() if call.method == "tasks/result"]
             assert related in [{"taskId": one} for one in ids], params
         else:
-            plain = [one for one in self._calls.values() if one.method == "tools/call" and not one.asks_for_task]
-            assert plain, f"nobody who asks for no task is there to ask {params}"
+            calls_without_task = [
+                one for one in self._calls.values() if one.method == "tools/call" and not one.asks_for_task
+            ]
+            assert calls_without_task, f"no call without a task is open, so nothing may be asked: {params}"
 
 
 def _check_answer(call: Call, message: Message) -> None:
-    """It is what the schema has for such a request, and names the task where it must and nowhere else."""
-    told = json.dumps(message)
-    assert "raincheck/handed-out" not in told, "what stands for a task in the server is not for callers"
+    """Check that an answer fits the schema of its request, and names the task only where it must."""
+    reported = json.dumps(message)
+    assert "raincheck/handed-out" not in reported, "internal metadata must not reach callers"
     if "error" in message:
         validate("JSONRPCErrorResponse", message, VERSION)
         # Of the SDK, "Connection closed" has the same code.
         is_cancelled = call.method == "tasks/result" and message["error"]["message"].startswith("Task cancelled")
-        assert told.count(RELATED) == int(is_cancelled), message
+        assert reported.count(RELATED) == int(is_cancelled), message
         if is_cancelled:
             assert message["error"]["code"] == -32000
             assert message["error"]["data"] == {"_meta": {RELATED: {"taskId": call.params["taskId"]}}}
@@ -314,8 +326,8 @@ def _check_answer(call: Call, message: Message) -> None:
     result = message["result"]
     name = "CreateTaskResult" if "task" in result and call.asks_for_task else ANSWERS.get(call.method, "Result")
     validate(name, result, VERSION)
-    assert told.count(RELATED) == int(call.method == "tasks/result"), message
-    assert "resultType" not in result, "a word of another version"
+    assert reported.count(RELATED) == int(call.method == "tasks/result"), message
+    assert "resultType" not in result, "a field of another version"
     if call.method == "tasks/result":
         assert result["_meta"][RELATED] == {"taskId": call.params["taskId"]}
 
@@ -331,28 +343,28 @@ def _is_progress(message: Message) -> bool:
 
 
 @asynccontextmanager
-async def connected(wire: G1Wire, **options: Any) -> AsyncGenerator[G1Caller]:
-    """A caller that has said hello. What came wrong fails the test in the end, at the latest."""
-    caller = G1Caller(wire, **options)
+async def connected(transport: V2025Transport, **options: Any) -> AsyncGenerator[V2025Caller]:
+    """Yield a caller after the handshake. Invalid messages fail the test at the end, at the latest."""
+    caller = V2025Caller(transport, **options)
     await caller.greet()
     yield caller
     assert not caller.faults, caller.faults
 
 
 @asynccontextmanager
-async def calling(shop: Shop, way: str = "memory", **options: Any) -> AsyncGenerator[G1Caller]:
-    """A caller of a shop: in memory, or over HTTP in one of its modes; there, with the stream that is nobody's answer.
+async def v2025_caller(server: ExampleServer, way: str = "memory", **options: Any) -> AsyncGenerator[V2025Caller]:
+    """Yield a caller of a server: in memory, or over HTTP in one of its modes, with the connection's own stream.
 
     `headers` are for HTTP.
     """
     headers: dict[str, str] = options.pop("headers", {})
     if way == "memory":
-        async with g1_memory(shop.mcp) as wire, connected(wire, **options) as caller:
+        async with v2025_memory(server.mcp) as transport, connected(transport, **options) as caller:
             yield caller
         return
     async with (
-        g1_serving(shop.mcp, way) as serving,
-        g1_http(serving, **headers) as http,
+        v2025_serving(server.mcp, way) as serving,
+        v2025_http(serving, **headers) as http,
         connected(http, **options) as caller,
     ):
         if "stateless" not in way:

@@ -1,4 +1,4 @@
-"""A caller that speaks the protocol in raw messages, and holds every answer against the published schema."""
+"""A caller of 2026-07-28 that sends raw messages, and validates every answer against the published schema."""
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, asynccontextmanager
@@ -6,7 +6,7 @@ from itertools import count
 from typing import Any
 
 from tests.support.schemas import validate
-from tests.support.server.transports import Message, Wire
+from tests.support.server.transports import Message, Transport
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 VERSION = "2026-07-28"
@@ -36,13 +36,17 @@ class Caller:
     _ids = count(1)
 
     def __init__(
-        self, wire: Wire, *, capabilities: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
+        self,
+        transport: Transport,
+        *,
+        capabilities: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
-        self.wire = wire
+        self.transport = transport
         self.capabilities = dict({**TASKS, **ASKABLE} if capabilities is None else capabilities)
         self.headers = dict(headers or {})
         self.notifications: list[Message] = []
-        """What came besides answers, in order."""
+        """Received messages other than answers, in order."""
 
     async def request(
         self,
@@ -52,26 +56,26 @@ class Caller:
         meta: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Message:
-        """The result of a request.
+        """Send a request and return its result.
 
         Raises:
-            Refused: there is none.
+            Refused: the answer is an error.
         """
         message = self.message(method, params, meta)
-        async with aclosing(self.wire.exchange(message, {**self.routing(message), **(headers or {})})) as came:
-            async for one in came:
+        async with aclosing(self.transport.exchange(message, {**self.routing(message), **(headers or {})})) as messages:
+            async for one in messages:
                 if "id" in one:
                     return self._read(method, one)
                 self.notifications.append(one)
         raise AssertionError(f"{method} was never answered")
 
     async def call(self, tool: str, arguments: Mapping[str, Any] | None = None, **more: Any) -> Message:
-        """Call a tool: its result, a task, or that input is required."""
+        """Call a tool. Return its result, a task, or its input requests."""
         meta = more.pop("meta", None)
         return await self.request("tools/call", {"name": tool, "arguments": dict(arguments or {}), **more}, meta=meta)
 
     async def start(self, tool: str, arguments: Mapping[str, Any] | None = None, **more: Any) -> str:
-        """Call a tool that answers with a task, and give its id."""
+        """Call a tool that answers with a task, and return the task's id."""
         created = await self.call(tool, arguments, **more)
         assert created["resultType"] == "task", created
         return created["taskId"]
@@ -86,7 +90,7 @@ class Caller:
         return await self.request("tasks/cancel", {"taskId": task_id})
 
     async def until(self, task_id: str, *statuses: str) -> Message:
-        """Listen to a task until it has one of these statuses, or has ended."""
+        """Subscribe to a task until it has one of these statuses, or has ended."""
         async with self.listening(task_id) as pushed:
             async for task in pushed:
                 if task["status"] in (statuses or TERMINAL) or task["status"] in TERMINAL:
@@ -94,27 +98,27 @@ class Caller:
         raise AssertionError(f"the stream ended before task {task_id} was {statuses}")
 
     async def result(self, task_id: str) -> Message:
-        """The result of a task that completes."""
+        """Return the result of a task that completes."""
         task = await self.until(task_id)
         assert task["status"] == "completed", task
         return task["result"]
 
     @asynccontextmanager
     async def listening(self, *task_ids: str, **others: Any) -> AsyncGenerator[AsyncGenerator[Message]]:
-        """What is pushed of tasks, from the moment that the server has agreed to; the agreement is `self.agreed`."""
+        """Subscribe to tasks. Yield the pushed tasks after the acknowledgement, which is stored in `self.agreed`."""
         message = self.message("subscriptions/listen", {"notifications": {"taskIds": list(task_ids), **others}})
-        async with aclosing(self.wire.exchange(message, self.routing(message))) as came:
-            first = await anext(came)
+        async with aclosing(self.transport.exchange(message, self.routing(message))) as messages:
+            first = await anext(messages)
             if "error" in first:
                 raise Refused(first["error"])
             validate("SubscriptionsAcknowledgedNotification", first)
             assert first["params"]["_meta"][SUBSCRIPTION] == message["id"]
             self.agreed: Message = first["params"]["notifications"]
-            async with aclosing(self._pushed(came, message["id"])) as pushed:
+            async with aclosing(self._pushed(messages, message["id"])) as pushed:
                 yield pushed
 
-    async def _pushed(self, came: AsyncGenerator[Message], request_id: object) -> AsyncGenerator[Message]:
-        async for one in came:
+    async def _pushed(self, messages: AsyncGenerator[Message], request_id: object) -> AsyncGenerator[Message]:
+        async for one in messages:
             if one.get("method") == "notifications/tasks":
                 validate("TaskStatusNotification", one)
                 assert one["params"]["_meta"][SUBSCRIPTION] == request_id

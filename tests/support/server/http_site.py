@@ -1,4 +1,4 @@
-"""A running HTTP server, the application behind it, and clients that send what they like."""
+"""A running HTTP server, the application behind it, and clients that send raw bytes."""
 
 import asyncio
 import socket
@@ -22,9 +22,9 @@ STREAM = b"GET /stream HTTP/1.1\r\nHost: test\r\n\r\n"
 
 
 class App:
-    """Answers when the body has arrived, at /early at once.
+    """Answers when the body has arrived; at /early, at once.
 
-    At /stream it sends a first piece, and the rest when it is released; at /large, a lot.
+    At /stream it sends a first piece, and the rest when it is released; at /large, a large body.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class Peer:
         return self
 
     async def read_until(self, end: bytes) -> bytes:
-        """What the server sends, up to and with these bytes."""
+        """Read what the server sends, up to and including these bytes."""
         received = bytearray()
         while not received.endswith(end):
             data = await asyncio.get_running_loop().sock_recv(self._socket, 1_000_000)
@@ -82,7 +82,7 @@ class Peer:
         return bytes(received)
 
     async def read_piece(self) -> int:
-        """The size of a small piece of what the server sends."""
+        """Read a small piece of what the server sends, and return its size."""
         return len(await asyncio.get_running_loop().sock_recv(self._socket, 500_000))
 
     async def wait_closed(self) -> None:
@@ -109,7 +109,7 @@ class Site:
         return self._peers[-1]
 
     async def connected(self, data: bytes = b"") -> Peer:
-        """A client that is connected and has sent this, once the server has accepted it."""
+        """Return a client that is connected and has sent this data, after the server has accepted it."""
         count = len(self.server.server_state.connections)
         peer = await (await self.peer().connect()).send(data)
         await self.until_connections(count + 1)
@@ -136,6 +136,6 @@ async def running(family: int = socket.AF_INET) -> AsyncGenerator[Site]:
         await serving
 
 
-async def until(is_so: Callable[[], bool]) -> None:
-    while not is_so():  # noqa: ASYNC110 - uvicorn and logging have no event for it
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - uvicorn and logging have no event for it
         await asyncio.sleep(0.01)

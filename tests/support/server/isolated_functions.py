@@ -1,4 +1,4 @@
-"""Tools that run in a process of their own, which finds them here by name."""
+"""Tools that run in a separate process, which finds them here by name."""
 
 import os
 

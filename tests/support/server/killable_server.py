@@ -1,6 +1,6 @@
-"""A server in a process of its own, which tests kill: `python killable_server.py PORT STORE DIARY`.
+"""A server process that tests kill: `python killable_server.py PORT STORE DIARY`.
 
-Its tools write a line to the diary for whatever they do, so that a test can count what was done.
+Its tools write a line to the diary for everything that they do, so that a test can count it.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ STUBBORN = RetryPolicy(attempts=50, first_wait=timedelta(0), max_wait=timedelta(
 
 
 class Sure(BaseModel):
-    """What the user is asked."""
+    """The user's answer."""
 
     sure: bool
 
@@ -29,7 +29,7 @@ def build(store: str, diary: Path) -> MCPServer:
     tasks = Tasks(mcp, store, settings=SETTINGS)
 
     def write_down(*words: object) -> None:
-        """One line, in one write, so that it is there whole or not at all."""
+        """Append one line in one write, so that it is there whole or not at all."""
         with diary.open("a") as file:
             file.write(" ".join(map(str, words)) + "\n")
 

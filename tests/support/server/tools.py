@@ -1,4 +1,4 @@
-"""Tools that tests of the protocol need again and again, and ways to call them."""
+"""Tools that many tests of the protocol need, and functions that call them."""
 
 # pyright: reportUnusedFunction=false
 
@@ -13,16 +13,16 @@ from pydantic import BaseModel
 
 from raincheck import Owner, TaskContext
 from tests.support.server.caller_v2026 import ASKABLE, Caller, Refused
-from tests.support.server.example import Shop
+from tests.support.server.example import ExampleServer
 from tests.support.server.transports import Message
 
-ON_BOTH_WIRES = pytest.mark.parametrize("way", ["open", "open_http"])
+ON_BOTH_TRANSPORTS = pytest.mark.parametrize("way", ["open", "open_http"])
 
 NO_TASKS: dict[str, Any] = {**ASKABLE}
-"""What a caller declares that does not know tasks."""
+"""Capabilities of a caller that does not know tasks."""
 
 LEGACY: dict[str, Any] = {**ASKABLE, "tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
-"""What a caller declares that knows only the tasks of 2025."""
+"""Capabilities of a caller that knows only the tasks of 2025-11-25."""
 
 
 class Name(BaseModel):
@@ -33,17 +33,17 @@ YES = {"action": "accept", "content": {"name": "Ada"}}
 
 
 class Gate:
-    """A tool that says when it has begun, and goes on when it is let."""
+    """Blocks the body of a tool: it signals that the body has started, and holds it until the gate is opened."""
 
     def __init__(self) -> None:
-        self.begun = asyncio.Event()
+        self.started = asyncio.Event()
         self.open = asyncio.Event()
         self.stopped = asyncio.Event()
         self.task_ids: list[str] = []
 
     async def pass_through(self, task: TaskContext) -> None:
         self.task_ids.append(task.id)
-        self.begun.set()
+        self.started.set()
         try:
             await self.open.wait()
         except asyncio.CancelledError:
@@ -51,11 +51,11 @@ class Gate:
             raise
 
 
-def add_gated(shop: Shop, name: str = "gated", **settings: Any) -> Gate:
-    """A tool that waits in its gate and then says `through`."""
+def add_gated(server: ExampleServer, name: str = "gated", **settings: Any) -> Gate:
+    """Add a tool that waits at a gate and then returns `through`. Return the gate."""
     gate = Gate()
 
-    @shop.tasks.tool(name=name, **settings)
+    @server.tasks.tool(name=name, **settings)
     async def gated(task: TaskContext) -> str:
         await gate.pass_through(task)
         return "through"
@@ -63,43 +63,45 @@ def add_gated(shop: Shop, name: str = "gated", **settings: Any) -> Gate:
     return gate
 
 
-def add_greeting(shop: Shop, name: str = "greet", **settings: Any) -> list[object]:
-    """A tool that asks for a name. What it got to hear is in the list."""
-    heard: list[object] = []
+def add_greeting(server: ExampleServer, name: str = "greet", **settings: Any) -> list[object]:
+    """Add a tool that asks for a name. Return the list in which it records the answers."""
+    received: list[object] = []
 
-    @shop.tasks.tool(name=name, **settings)
+    @server.tasks.tool(name=name, **settings)
     async def greet(task: TaskContext) -> str:
         reply = await task.elicit("Who are you?", Name)
-        heard.append((reply.action, reply.content))
+        received.append((reply.action, reply.content))
         return f"Hello, {reply.value.name}!" if reply.value is not None else f"You said {reply.action}."
 
-    return heard
+    return received
 
 
-def owner_over(way: str) -> Owner:
-    """Whose the tasks are of a caller who says nothing of himself."""
+def owner_for(way: str) -> Owner:
+    """Return the owner of tasks of a caller without credentials."""
     return Owner.local() if way == "open" else Owner.anonymous()
 
 
 def without_tasks(caller: Caller, capabilities: dict[str, Any] | None = None) -> Caller:
-    """The same wire, and a caller that does not declare the extension."""
-    return Caller(caller.wire, capabilities=NO_TASKS if capabilities is None else capabilities, headers=caller.headers)
+    """Return a caller on the same transport that does not declare the extension."""
+    return Caller(
+        caller.transport, capabilities=NO_TASKS if capabilities is None else capabilities, headers=caller.headers
+    )
 
 
-def somebody_else(caller: Caller) -> Caller:
-    """The same wire, over HTTP, and another owner."""
-    return Caller(caller.wire, headers={"authorization": "Bearer of somebody else"})
+def other_owner(caller: Caller) -> Caller:
+    """Return a caller on the same HTTP transport that is another owner."""
+    return Caller(caller.transport, headers={"authorization": "Bearer of another owner"})
 
 
 async def refusal(caller: Caller, method: str, params: dict[str, Any], **more: Any) -> Refused:
-    """The error that a request is answered with."""
+    """Return the error that a request gets."""
     with pytest.raises(Refused) as refused:
         await caller.request(method, params, **more)
     return refused.value
 
 
-def but_for_meta(answer: Message) -> Message:
-    """Without what the server says of itself with every answer."""
+def without_meta(answer: Message) -> Message:
+    """Return an answer without its metadata, which describes the server."""
     return {name: value for name, value in answer.items() if name != "_meta"}
 
 
@@ -109,7 +111,7 @@ def text_of(result: Message) -> str:
 
 
 def run_sql(file: Path, statement: str) -> None:
-    """Change a store's file behind its back."""
+    """Change the file of a store directly."""
     with closing(sqlite3.connect(file)) as connection:
         connection.execute(statement)
         connection.commit()

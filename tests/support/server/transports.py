@@ -1,4 +1,4 @@
-"""Ways to a server: real HTTP, the SDK's streams in memory, the standard streams of a process. Raw messages on each."""
+"""Transports for raw messages: real HTTP, the SDK's streams in memory, the standard streams of a process."""
 
 import asyncio
 import json
@@ -18,20 +18,20 @@ from mcp_types import JSONRPCMessage
 from pydantic import TypeAdapter
 from starlette.types import ASGIApp
 
-from tests.support.http_server import served
+from tests.support.http_server import running_app
 
 Message = dict[str, Any]
 
 _MESSAGE: TypeAdapter[Any] = TypeAdapter(JSONRPCMessage)
 
 
-class Wire(Protocol):
-    """Sends a request, and yields what comes of it: notifications, and the answer last."""
+class Transport(Protocol):
+    """Sends a request, and yields what the server sends for it: notifications, and the answer last."""
 
     def exchange(self, message: Message, headers: Mapping[str, str]) -> AsyncGenerator[Message]: ...
 
 
-class HttpWire:
+class HttpTransport:
     """Streamable HTTP."""
 
     def __init__(self, url: str, client: httpx2.AsyncClient) -> None:
@@ -54,8 +54,8 @@ class HttpWire:
                 yield json.loads(body)
 
 
-class StreamWire:
-    """One connection for all: answers are told apart by their ids, notifications by the stream they are of."""
+class StreamTransport:
+    """One connection for all requests: answers are matched by their ids, notifications by their subscription."""
 
     def __init__(self) -> None:
         self._inboxes: dict[object, asyncio.Queue[Message]] = {}
@@ -67,7 +67,7 @@ class StreamWire:
         key = message.get("id")
         if key is None:
             key = message.get("params", {}).get("_meta", {}).get("io.modelcontextprotocol/subscriptionId")
-        # What belongs to nobody in particular, such as progress, is for everybody.
+        # A message without a request, such as progress, goes to all inboxes.
         for one in list(self._inboxes) if key is None else [key]:
             if one in self._inboxes:
                 self._inboxes[one].put_nowait(message)
@@ -78,9 +78,9 @@ class StreamWire:
         try:
             await self.send(message)
             while not is_answered:
-                came = await inbox.get()
-                is_answered = came.get("id") == message["id"]
-                yield came
+                messages = await inbox.get()
+                is_answered = messages.get("id") == message["id"]
+                yield messages
         finally:
             del self._inboxes[message["id"]]
             if not is_answered:
@@ -88,7 +88,7 @@ class StreamWire:
                 await self.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
 
 
-class MemoryWire(StreamWire):
+class MemoryTransport(StreamTransport):
     """The SDK's in-memory streams."""
 
     def __init__(self, write: Any) -> None:
@@ -99,7 +99,7 @@ class MemoryWire(StreamWire):
         await self._write.send(SessionMessage(_MESSAGE.validate_python(message)))
 
 
-class StdioWire(StreamWire):
+class StdioTransport(StreamTransport):
     """The standard streams of a process."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
@@ -113,14 +113,14 @@ class StdioWire(StreamWire):
 
 
 @asynccontextmanager
-async def in_memory(server: MCPServer[Any] | Server[Any]) -> AsyncGenerator[MemoryWire]:
-    """A connection to a server in this process."""
+async def in_memory(server: MCPServer[Any] | Server[Any]) -> AsyncGenerator[MemoryTransport]:
+    """Connect to a server in this process."""
     lowlevel: Server[Any] = server if isinstance(server, Server) else getattr(server, "_lowlevel_server")  # noqa: B009 - it has no public name
     async with create_client_server_memory_streams() as ((read, write), (server_read, server_write)):
         serving = asyncio.create_task(
             lowlevel.run(server_read, server_write, lowlevel.create_initialization_options(), raise_exceptions=True)
         )
-        wire = MemoryWire(write)
+        wire = MemoryTransport(write)
 
         async def listen() -> None:
             async for item in read:
@@ -138,15 +138,15 @@ async def in_memory(server: MCPServer[Any] | Server[Any]) -> AsyncGenerator[Memo
 
 
 @asynccontextmanager
-async def over_http(app: ASGIApp, path: str = "/mcp") -> AsyncGenerator[HttpWire]:
-    """Real HTTP on a free port, in this event loop."""
-    async with served(app, path) as url, httpx2.AsyncClient(timeout=30, trust_env=False) as client:
-        yield HttpWire(url, client)
+async def over_http(app: ASGIApp, path: str = "/mcp") -> AsyncGenerator[HttpTransport]:
+    """Serve over real HTTP on a free port, in this event loop, and connect."""
+    async with running_app(app, path) as url, httpx2.AsyncClient(timeout=30, trust_env=False) as client:
+        yield HttpTransport(url, client)
 
 
 @asynccontextmanager
-async def over_stdio(script: Path, *arguments: str, **environment: str) -> AsyncGenerator[StdioWire]:
-    """A program that serves on its standard streams."""
+async def over_stdio(script: Path, *arguments: str, **environment: str) -> AsyncGenerator[StdioTransport]:
+    """Start a program that serves on its standard streams."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         str(script),
@@ -155,7 +155,7 @@ async def over_stdio(script: Path, *arguments: str, **environment: str) -> Async
         stdout=asyncio.subprocess.PIPE,
         env={**os.environ, **environment},
     )
-    wire = StdioWire(process)
+    wire = StdioTransport(process)
 
     async def listen() -> None:
         assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""Ways of 2025-11-25 to a server: messages go out one by one, and whatever comes is told with the stream it came on."""
+"""Transports of 2025-11-25: messages are sent one by one, and received with the stream that they arrived on."""
 
 import asyncio
 import json
@@ -13,16 +13,16 @@ from mcp.server.mcpserver import MCPServer
 from mcp.server.streamable_http import EventCallback, EventMessage, EventStore
 from mcp_types import JSONRPCMessage
 
-from tests.support.server.transports import HttpWire, Message, StreamWire, in_memory, over_http, over_stdio
+from tests.support.server.transports import HttpTransport, Message, StreamTransport, in_memory, over_http, over_stdio
 
 Receive = Callable[[Message, object], None]
-"""Takes a message and the id of the request whose stream it came on; None for the connection's own."""
+"""Receives a message and the id of the request whose stream it arrived on; None for the connection's own."""
 
 SESSION = "mcp-session-id"
 VERSION_HEADER = "mcp-protocol-version"
 
 
-class G1Wire(Protocol):
+class V2025Transport(Protocol):
     """A connection."""
 
     receive: Receive
@@ -30,29 +30,29 @@ class G1Wire(Protocol):
     async def send(self, message: Message) -> None: ...
 
     async def reach(self, request_id: object) -> None:
-        """Return when the server has got a request that was sent, as far as one can tell."""
+        """Return when the server has received a sent request, as far as a client can know."""
 
 
-class G1StreamWire:
+class V2025StreamTransport:
     """A stream for everything, such as memory or the standard streams of a process."""
 
-    def __init__(self, wire: StreamWire) -> None:
-        self.wire = wire
+    def __init__(self, transport: StreamTransport) -> None:
+        self.transport = transport
         self.receive: Receive = _unexpected
-        setattr(wire, "receive", self._pass_on)  # noqa: B010 - in the place of a method
+        setattr(transport, "receive", self._pass_on)  # noqa: B010 - in the place of a method
 
     async def send(self, message: Message) -> None:
-        await self.wire.send(message)
+        await self.transport.send(message)
 
     async def reach(self, request_id: object) -> None:
-        """What is sent on one stream comes in its order."""
+        """Nothing to wait for: messages on one stream arrive in order."""
 
     def _pass_on(self, message: Message) -> None:
         self.receive(message, None)
 
 
-class G1HttpWire:
-    """Streamable HTTP as of 2025: a session, a stream for each request, and one that is nobody's answer."""
+class V2025HttpTransport:
+    """Streamable HTTP of 2025-11-25: a session, a stream for each request, and the connection's own stream."""
 
     def __init__(self, url: str, client: httpx2.AsyncClient, headers: dict[str, str] | None = None) -> None:
         self.url = url
@@ -60,13 +60,13 @@ class G1HttpWire:
         self.receive: Receive = _unexpected
         self.headers = {"accept": "application/json, text/event-stream", **(headers or {})}
         self.types: dict[object, str] = {}
-        """What kind of body each request was answered with."""
+        """The content type of the response to each request."""
         self.last_events: dict[object, str] = {}
-        """The id of the last event of each stream, where the server keeps what it sends."""
-        self._jobs: dict[object, asyncio.Task[None]] = {}
-        self._begun: dict[object, asyncio.Event] = {}
+        """The id of the last event of each stream, where the server stores events."""
+        self._exchanges: dict[object, asyncio.Task[None]] = {}
+        self._response_started: dict[object, asyncio.Event] = {}
         self._answered: set[object] = set()
-        """The requests that have their answer. What becomes of their connections later is no answer."""
+        """The requests that were answered. A later error of their connections is not an answer."""
 
     async def send(self, message: Message) -> None:
         if "method" in message and "id" in message:
@@ -78,38 +78,38 @@ class G1HttpWire:
         assert response.status_code == 202, response.text
 
     async def reach(self, request_id: object) -> None:
-        # An answer in JSON begins when it is there.
+        # A response in JSON starts only when the answer is complete.
         if any(kind == "text/event-stream" for stream, kind in self.types.items() if stream is not None):
-            await self._begun[request_id].wait()
+            await self._response_started[request_id].wait()
 
     async def listen(self) -> None:
-        """Open the stream that is nobody's answer."""
+        """Open the connection's own stream."""
         self._start(None, "GET")
-        await self._begun[None].wait()
+        await self._response_started[None].wait()
 
     async def drop(self, request_id: object) -> None:
-        """Close the stream of a request, without a word to the server."""
-        job = self._jobs.pop(request_id)
-        job.cancel()
-        await asyncio.wait([job])
+        """Close the stream of a request without notifying the server."""
+        exchange = self._exchanges.pop(request_id)
+        exchange.cancel()
+        await asyncio.wait([exchange])
 
     def resume(self, request_id: object) -> None:
-        """Ask for what was sent on a stream since its last event came."""
+        """Request the events of a stream since the last received one."""
         self._start(request_id, "GET", headers={"last-event-id": self.last_events[request_id]})
 
     async def end(self) -> None:
-        """End the session, as a caller does that is done."""
+        """End the session."""
         response = await self.client.delete(self.url, headers=self.headers)
         assert response.status_code == 200, response.text
 
     async def leave(self) -> None:
-        """Close everything, without a word."""
-        for request_id in list(self._jobs):
+        """Close all streams without notifying the server."""
+        for request_id in list(self._exchanges):
             await self.drop(request_id)
 
     def _start(self, stream: object, method: str, **options: Any) -> None:
-        self._begun[stream] = asyncio.Event()
-        self._jobs[stream] = asyncio.create_task(self._exchange(stream, method, **options))
+        self._response_started[stream] = asyncio.Event()
+        self._exchanges[stream] = asyncio.create_task(self._exchange(stream, method, **options))
 
     async def _exchange(
         self,
@@ -125,7 +125,7 @@ class G1HttpWire:
                 if SESSION in response.headers:
                     self.headers[SESSION] = response.headers[SESSION]
                 self.types[stream] = response.headers.get("content-type", "").partition(";")[0]
-                self._begun[stream].set()
+                self._response_started[stream].set()
                 await self._read(stream, response)
         except httpx2.HTTPError as error:
             if stream is not None and stream not in self._answered:
@@ -152,7 +152,7 @@ class G1HttpWire:
 
 
 def _with_id(body: bytes, stream: object, status: int) -> Message:
-    """An answer. What the transport refuses has no id, and a status of its own."""
+    """Parse an answer. An error of the transport has no id, and a status of its own."""
     message: Message = json.loads(body)
     if message.get("id") is None:
         assert status >= 400, message
@@ -162,23 +162,23 @@ def _with_id(body: bytes, stream: object, status: int) -> Message:
 
 
 def _unexpected(message: Message, stream: object) -> None:
-    raise AssertionError(f"nobody expects {message} on {stream}")
+    raise AssertionError(f"unexpected message {message} on {stream}")
 
 
-class Events(EventStore):
-    """Keeps what was sent, for callers that come back."""
+class StoredEvents(EventStore):
+    """Stores sent messages for callers that reconnect."""
 
     def __init__(self) -> None:
-        self.kept: list[tuple[str, JSONRPCMessage | None]] = []
+        self.messages: list[tuple[str, JSONRPCMessage | None]] = []
 
     async def store_event(self, stream_id: str, message: JSONRPCMessage | None) -> str:
-        self.kept.append((stream_id, message))
-        return str(len(self.kept) - 1)
+        self.messages.append((stream_id, message))
+        return str(len(self.messages) - 1)
 
     async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> str | None:
         last = int(last_event_id)
-        stream_id = self.kept[last][0]
-        for number, (stream, message) in enumerate(self.kept):
+        stream_id = self.messages[last][0]
+        for number, (stream, message) in enumerate(self.messages):
             if number > last and stream == stream_id and message is not None:
                 await send_callback(EventMessage(message, str(number)))
         return stream_id
@@ -191,34 +191,34 @@ HTTP_OPTIONS: dict[str, dict[str, Any]] = {
     "http-stateless": {"stateless_http": True},
     "http-stateless-json": {"stateless_http": True, "json_response": True},
 }
-"""The modes of Streamable HTTP. `http-events` keeps what it sends."""
+"""The modes of Streamable HTTP. `http-events` stores what it sends."""
 
 
 @asynccontextmanager
-async def g1_memory(server: MCPServer[Any] | Server[Any]) -> AsyncGenerator[G1StreamWire]:
-    async with in_memory(server) as wire:
-        yield G1StreamWire(wire)
+async def v2025_memory(server: MCPServer[Any] | Server[Any]) -> AsyncGenerator[V2025StreamTransport]:
+    async with in_memory(server) as transport:
+        yield V2025StreamTransport(transport)
 
 
 @asynccontextmanager
-async def g1_serving(server: MCPServer[Any], way: str = "http") -> AsyncGenerator[HttpWire]:
-    """A server over HTTP, for as many connections as one likes."""
-    events = Events() if way == "http-events" else None
-    async with over_http(server.streamable_http_app(event_store=events, **HTTP_OPTIONS[way])) as wire:
-        yield wire
+async def v2025_serving(server: MCPServer[Any], way: str = "http") -> AsyncGenerator[HttpTransport]:
+    """Serve over HTTP, for any number of connections."""
+    events = StoredEvents() if way == "http-events" else None
+    async with over_http(server.streamable_http_app(event_store=events, **HTTP_OPTIONS[way])) as transport:
+        yield transport
 
 
 @asynccontextmanager
-async def g1_http(http: HttpWire, **headers: str) -> AsyncGenerator[G1HttpWire]:
-    """One connection to it."""
-    wire = G1HttpWire(http.url, http.client, headers)
+async def v2025_http(http: HttpTransport, **headers: str) -> AsyncGenerator[V2025HttpTransport]:
+    """Yield one connection to it."""
+    transport = V2025HttpTransport(http.url, http.client, headers)
     try:
-        yield wire
+        yield transport
     finally:
-        await wire.leave()
+        await transport.leave()
 
 
 @asynccontextmanager
-async def g1_stdio(script: Path, *arguments: str, **environment: str) -> AsyncGenerator[G1StreamWire]:
-    async with over_stdio(script, *arguments, **environment) as wire:
-        yield G1StreamWire(wire)
+async def v2025_stdio(script: Path, *arguments: str, **environment: str) -> AsyncGenerator[V2025StreamTransport]:
+    async with over_stdio(script, *arguments, **environment) as transport:
+        yield V2025StreamTransport(transport)

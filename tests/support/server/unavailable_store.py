@@ -1,4 +1,4 @@
-"""A server's store that is out of reach when a test says so."""
+"""A store that a test can make unavailable."""
 
 import asyncio
 from collections import Counter
@@ -13,31 +13,31 @@ from raincheck.errors import StoreUnavailable
 from raincheck.stores.factory import open_store
 
 
-class Away:
-    """In front of a store, once its server has opened one."""
+class UnavailableStore:
+    """Wraps the store that a server opens."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._store: Any = None
         self._times: Counter[str] = Counter()
         self.calls: Counter[str] = Counter()
         self.answers = asyncio.Event()
-        """Whether tasks can be loaded, or who wants one has to wait."""
+        """While it is not set, loading a task waits."""
         self.answers.set()
         self.takes_answers = asyncio.Event()
-        """Whether commits with answers to questions proceed, or wait."""
+        """While it is not set, commits with answers to questions wait."""
         self.takes_answers.set()
         self.has_answer = asyncio.Event()
-        """Such a commit was called."""
+        """Set when such a commit was called."""
         self.missed = asyncio.Event()
-        """Somebody has asked in vain."""
+        """Set when a view was refused."""
         monkeypatch.setattr("raincheck.server.runtime.open_store", self._open)
 
-    def be_away(self, name: str, times: int) -> None:
-        """Be out of reach for the next so many calls of this name."""
+    def fail_next(self, name: str, times: int) -> None:
+        """Fail the next calls of this name."""
         self._times[name] = times
 
     @asynccontextmanager
-    async def _open(self, name: Any) -> AsyncGenerator["Away"]:
+    async def _open(self, name: Any) -> AsyncGenerator["UnavailableStore"]:
         async with open_store(name) as self._store:
             yield self
 
@@ -49,7 +49,7 @@ class Away:
         if self._times["view"] > 0:
             self._times["view"] -= 1
             self.missed.set()
-            raise StoreUnavailable("a store", "it is out of reach for a while")
+            raise StoreUnavailable("a store", "it is unavailable for a while")
         return await self._store.view(*args, **kwargs)
 
     async def load(self, *args: Any, **kwargs: Any) -> Any:

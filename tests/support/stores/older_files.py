@@ -1,4 +1,4 @@
-"""Files as earlier versions of raincheck left them."""
+"""Store files as earlier versions of raincheck wrote them."""
 
 import sqlite3
 from contextlib import closing
@@ -16,23 +16,22 @@ SECRETS_SINCE = 3
 
 
 def write_older_file(path: Path, version: int) -> None:
-    """A file as raincheck left it when its schema had this version, with three queued tasks and, if it had any, a
-    secret."""
+    """Write a file with this schema version, three queued tasks and, if the version has secrets, a secret."""
     prepare_file(path, connect, 5, shipped_migrations()[:version])
-    scene = StoreHarness(MemoryStore(), FakeClock())
+    harness = StoreHarness(MemoryStore(), FakeClock())
     with closing(connect(str(path), 5)) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (version,)
-        for creation in (scene.creation(), scene.creation(), scene.creation()):
+        for creation in (harness.creation(), harness.creation(), harness.creation()):
             write_task(connection, creation)
         if version >= SECRETS_SINCE:
-            connection.execute(QUERIES["insert_secret"], ("kept", b"k" * 32))
+            connection.execute(QUERIES["insert_secret"], ("older", b"k" * 32))
 
 
 def write_task(connection: sqlite3.Connection, creation: Creation) -> None:
-    """A new task, with what of it this file has a place for."""
+    """Insert a new task, with the columns that this file has."""
     columns = {name for _, name, *_ in connection.execute("PRAGMA table_info(tasks)")}
     row = {name: value for name, value in creation_to_row(creation).items() if name in columns}
-    insert = f"INSERT INTO tasks ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})"  # noqa: S608 - our own
+    insert = f"INSERT INTO tasks ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})"  # noqa: S608 - the names are constants
     pk = connection.execute(insert, [*row.values()]).lastrowid
     assert pk is not None
     connection.execute(QUERIES["insert_entry"], entry_to_row(pk, creation.entry))

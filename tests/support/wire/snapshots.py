@@ -1,4 +1,4 @@
-"""Tasks as a poll would find them: each is created, goes through `decide`, and is looked at."""
+"""Tasks and views for tests, made by `create` and `decide`."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -24,7 +24,7 @@ def at(seconds: float) -> datetime:
     return START + timedelta(seconds=seconds)
 
 
-def created(*, now: datetime = START, **fields: Any) -> Task:
+def created_task(*, now: datetime = START, **fields: Any) -> Task:
     base: dict[str, Any] = {
         "id": TaskId("task-1"),
         "namespace": "reports",
@@ -35,12 +35,12 @@ def created(*, now: datetime = START, **fields: Any) -> Task:
     return create(NewTask(**(base | fields)), now, Limits()).task
 
 
-def running(**fields: Any) -> Task:
-    return seen(created(**fields), CLAIM).task
+def running_task(**fields: Any) -> Task:
+    return view_after(created_task(**fields), CLAIM).task
 
 
-def seen(task: Task, *commands: Command, now: datetime | None = None) -> View:
-    """What a poll finds after these commands."""
+def view_after(task: Task, *commands: Command, now: datetime | None = None) -> View:
+    """The view of a task after these commands."""
     outcome = None
     inputs: dict[str, InputRequest] = {}
     for command in commands:
@@ -55,9 +55,9 @@ def question(key: str = "elicit-0", kind: InputKind = InputKind.ELICITATION, req
     return InputRequest(key, kind, encode(request), START, 1)
 
 
-def asking(*questions: InputRequest, answered: tuple[str, ...] = ()) -> View:
-    """A running task that asks these, of which some are answered."""
+def view_with_questions(*questions: InputRequest, answered: tuple[str, ...] = ()) -> View:
+    """The view of a running task with these questions, some of which are answered."""
     commands: list[Command] = [Note(1, input_requests=questions)]
     if answered:
         commands.append(Answer(questions, {key: encode({"action": "accept"}) for key in answered}, "alice"))
-    return seen(running(), *commands)
+    return view_after(running_task(), *commands)

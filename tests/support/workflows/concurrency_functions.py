@@ -1,20 +1,20 @@
-"""Functions that steps call, which tell how many of them run at once."""
+"""Functions for steps, which count how many of them run at once."""
 
 import asyncio
 from collections import defaultdict
 
 _running: defaultdict[str, int] = defaultdict(int)
-_most: defaultdict[str, int] = defaultdict(int)
+_max_running: defaultdict[str, int] = defaultdict(int)
 
 
-async def meet(place: str) -> None:
-    """Be there with others for a moment."""
-    _running[place] += 1
-    _most[place] = max(_most[place], _running[place])
+async def meet(group: str) -> None:
+    """Run for a moment, counted in a group."""
+    _running[group] += 1
+    _max_running[group] = max(_max_running[group], _running[group])
     await asyncio.sleep(0.02)
-    _running[place] -= 1
+    _running[group] -= 1
 
 
-def most(place: str) -> int:
-    """How many have been there at once."""
-    return _most[place]
+def max_running(group: str) -> int:
+    """Return the highest number of a group that ran at once."""
+    return _max_running[group]

@@ -1,4 +1,4 @@
-"""The examples of workflows, copied to a folder of their own and run there on SQLite."""
+"""Run the example workflows in a copy of their folder, on SQLite."""
 
 import asyncio
 import shutil
@@ -12,15 +12,15 @@ from raincheck.core.payload import Json
 from raincheck.core.records import Task, TaskId, View
 from raincheck.workflows import load_workflows
 from tests.support import ROOT
-from tests.support.workflows.harness import QUICK, said
+from tests.support.workflows.harness import QUICK, result_of
 
 EXAMPLES = ROOT / "examples" / "workflows"
 
-# What plays the world outside lies beside the examples, outside of any package.
+# The modules that stand in for external systems are beside the examples, outside of any package.
 sys.path.insert(0, str(ROOT))
 
 
-class ExampleBench:
+class ExampleRunner:
     """One of the examples, and an engine that runs it."""
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -31,19 +31,19 @@ class ExampleBench:
         if not folder.exists():
             shutil.copytree(EXAMPLES, folder)
 
-    def exchange(self, old: str, new: str) -> None:
-        """Change something in the file, such as how long it waits."""
+    def replace_text(self, old: str, new: str) -> None:
+        """Replace a text in the file, such as a duration."""
         text = self.file.read_text()
-        assert old in text, f"{self.file} does not say {old!r}"
+        assert old in text, f"{self.file} does not contain {old!r}"
         self.file.write_text(text.replace(old, new))
 
     @asynccontextmanager
-    async def working(self, *, works: bool = True) -> AsyncGenerator[Engine]:
+    async def running(self, *, works: bool = True) -> AsyncGenerator[Engine]:
         toolbox = Toolbox()
         for definition in (await asyncio.to_thread(load_workflows, self.file)).definitions.values():
             toolbox.add(definition.tool())
         async with open_store(str(self.folder / "tasks.db")) as store:
-            # One that does not work takes tasks and steers them, and leaves the running to another.
+            # An engine that does not work only creates and controls tasks.
             if works:
                 async with Engine(store, toolbox, settings=QUICK) as self.engine:
                     yield self.engine
@@ -51,22 +51,22 @@ class ExampleBench:
                 self.engine = Engine(store, toolbox, works=False)
                 yield self.engine
 
-    async def begin(self, **arguments: Json) -> Task:
+    async def submit(self, **arguments: Json) -> Task:
         return await self.engine.submit(self.name, arguments)
 
     async def answer(self, task_id: TaskId, content: Json, action: str = "accept") -> str:
-        """Answer what the task asks, and return the question's words."""
+        """Answer the task's question, and return its request."""
         view = await self.engine.wait(task_id, until=lambda task: task.open_inputs == 1)
         (question,) = view.inputs
         await self.engine.answer(task_id, {question.key: {"action": action, "content": content}})
         return question.request.decode()
 
-    async def end(self, task_id: TaskId) -> tuple[View, Json]:
+    async def wait_for_end(self, task_id: TaskId) -> tuple[View, Json]:
         view = await self.engine.wait(task_id)
-        return view, said(view)
+        return view, result_of(view)
 
-    async def reach(self, task_id: TaskId, state: str) -> Task:
+    async def wait_for_state(self, task_id: TaskId, state: str) -> Task:
         view = await self.engine.wait(task_id, until=lambda task: task.state is not None and task.state.name == state)
         assert view.task.state is not None
-        assert view.task.state.name == state, said(view)
+        assert view.task.state.name == state, result_of(view)
         return view.task

@@ -1,19 +1,19 @@
-"""A workflow to test with, and words for what is seen of its processes."""
+"""A state machine to test with, and helpers for its instances."""
 
 from typing import Any
 
 from raincheck.core.records import Task, TaskId, View
 from raincheck.engine.workflow import InstanceSnapshot
 from raincheck.workflows import Machine, State, Timeout, Transition
-from tests.support.engine.harness import Bench
+from tests.support.engine.harness import EngineHarness
 
 
-def has_text(situation: InstanceSnapshot) -> object:
-    return situation.data["text"]
+def has_text(snapshot: InstanceSnapshot) -> object:
+    return snapshot.data["text"]
 
 
 def review(**options: Any) -> Machine:
-    """A text is written, reviewed and published; it can be withdrawn until it is published."""
+    """Return a machine in which a text is written, reviewed and published, or withdrawn before that."""
     return Machine(
         "review",
         states=[
@@ -43,19 +43,19 @@ def review(**options: Any) -> Machine:
     )
 
 
-def add(bench: Bench, machine: Machine) -> None:
-    bench.toolbox.add(machine.tool())
+def add(harness: EngineHarness, machine: Machine) -> None:
+    harness.toolbox.add(machine.tool())
 
 
-async def reach_state(bench: Bench, task_id: TaskId, state: str) -> Task:
-    """Wait until the process is in a state."""
-    view = await bench.engine.wait(task_id, until=lambda task: state_of(task) == state)
+async def reach_state(harness: EngineHarness, task_id: TaskId, state: str) -> Task:
+    """Wait until the instance is in a state."""
+    view = await harness.engine.wait(task_id, until=lambda task: state_of(task) == state)
     assert state_of(view.task) == state, view
     return view.task
 
 
-async def end_of(bench: Bench, task_id: TaskId) -> View:
-    return await bench.engine.wait(task_id)
+async def end_of(harness: EngineHarness, task_id: TaskId) -> View:
+    return await harness.engine.wait(task_id)
 
 
 def state_of(task: Task) -> str | None:

@@ -1,4 +1,4 @@
-"""Short words for what tests of workflows do all the time."""
+"""Helpers for tests of workflows."""
 
 import asyncio
 import textwrap
@@ -21,8 +21,8 @@ QUICK = Settings(lease=1.0, park_after=0.05, grace=3.0, progress_interval=0.02, 
 """Short times, for tests that wait for them on the real clock."""
 
 
-class Workshop:
-    """A folder with a file of workflows, and an engine that runs them."""
+class WorkflowHarness:
+    """A folder with a workflow file, and an engine that runs its workflows."""
 
     def __init__(self, folder: Path, store: Store | None = None) -> None:
         self.folder = folder
@@ -31,7 +31,7 @@ class Workshop:
         self.engine: Engine
 
     def write(self, text: str) -> Path:
-        """The file, without what all files have in common."""
+        """Write the file. Its first line, `raincheck: 1`, may be left out."""
         body = textwrap.dedent(text)
         self.file.write_text(
             body if body.startswith(("raincheck:", "{")) else f"raincheck: 1\n{body}", encoding="utf-8"
@@ -42,10 +42,10 @@ class Workshop:
         return load_workflows(self.file)
 
     @asynccontextmanager
-    async def working(
+    async def running(
         self, text: str | None = None, settings: Settings = QUICK, *, works: bool = True
     ) -> AsyncGenerator[Engine]:
-        """An engine at work on what the file says."""
+        """Run an engine with the workflows of the file."""
         if text is not None:
             await asyncio.to_thread(self.write, text)
         toolbox = Toolbox()
@@ -57,34 +57,34 @@ class Workshop:
 
     async def run(self, text: str, name: str = "flow", **arguments: Json) -> Json:
         """Write the file, run a workflow to its end, and return its result."""
-        async with self.working(text):
+        async with self.running(text):
             return await self.result(name, **arguments)
 
     async def failure(self, text: str, name: str = "flow", **arguments: Json) -> str:
-        """Likewise, where it ends with an error for its caller, which is returned."""
-        async with self.working(text):
+        """Write the file, run a workflow that ends with an error, and return its message."""
+        async with self.running(text):
             return await self.error(name, **arguments)
 
     async def result(self, name: str = "flow", **arguments: Json) -> Json:
-        view = await self.ended(name, **arguments)
+        view = await self.run_to_end(name, **arguments)
         assert view.task.phase is Phase.COMPLETED, (view.task, view.outcome)
         assert not view.task.is_error, view.outcome
-        return said(view)
+        return result_of(view)
 
     async def error(self, name: str = "flow", **arguments: Json) -> str:
-        view = await self.ended(name, **arguments)
+        view = await self.run_to_end(name, **arguments)
         assert view.task.is_error, (view.task, view.outcome)
-        return str(cast("Any", said(view))["message"])
+        return str(cast("Any", result_of(view))["message"])
 
-    async def ended(self, name: str = "flow", **arguments: Json) -> View:
+    async def run_to_end(self, name: str = "flow", **arguments: Json) -> View:
         task = await self.engine.submit(name, arguments)
         return await self.engine.wait(task.id)
 
-    async def recorded(self, task_id: TaskId) -> list[str]:
-        """The names of what was recorded of a task."""
+    async def checkpoint_names(self, task_id: TaskId) -> list[str]:
+        """Return the names of a task's checkpoints."""
         journal = await self.store.journal(task_id, Scope.everything(), now=SystemClock().now())
         return [step.name for step in journal.steps]
 
 
-def said(view: View) -> Json:
+def result_of(view: View) -> Json:
     return None if view.outcome is None else decode(view.outcome)

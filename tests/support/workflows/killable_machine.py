@@ -1,4 +1,4 @@
-"""A worker with a state machine, which kills itself in a state: `python killable_machine.py STORE DIARY [STATE]`."""
+"""A worker with a state machine, which kills itself in a state: `python killable_machine.py STORE LOG [STATE]`."""
 
 import asyncio
 import os
@@ -13,25 +13,25 @@ from raincheck.workflows import Machine, Next, State, Timeout, Transition
 SETTINGS = Settings(lease=1.0, park_after=0.1, grace=0.3, poll_interval=0.3)
 
 
-def write_down(*words: object) -> None:
-    with Path(os.environ["DIARY"]).open("a") as diary:
-        diary.write(" ".join(map(str, words)) + "\n")
+def write_log(*words: object) -> None:
+    with Path(os.environ["LOG"]).open("a") as log:
+        log.write(" ".join(map(str, words)) + "\n")
 
 
-async def work(situation: InstanceSnapshot, task: TaskContext) -> Next:
-    """Two recorded steps, and a death between them where that is asked for."""
-    state = situation.state
-    await task.step("first", write_down, state, "first")
+async def work(snapshot: InstanceSnapshot, task: TaskContext) -> Next:
+    """Run two steps, and kill this process between them if it is to die in this state."""
+    state = snapshot.state
+    await task.step("first", write_log, state, "first")
     if os.environ.get("DIES_IN") == state:
         os.kill(os.getpid(), signal.SIGKILL)
-    await task.step("second", write_down, state, "second")
+    await task.step("second", write_log, state, "second")
     return Next("go", {state: "done"})
 
 
-def watch(situation: InstanceSnapshot) -> None:
-    """What does not pick a transition: somebody else does."""
-    write_down(situation.state, "waits")
-    if os.environ.get("DIES_IN") == situation.state:
+def watch(snapshot: InstanceSnapshot) -> None:
+    """Pick no transition: the test takes one."""
+    write_log(snapshot.state, "waits")
+    if os.environ.get("DIES_IN") == snapshot.state:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -57,6 +57,6 @@ async def main(store_name: str) -> None:
 
 
 if __name__ == "__main__":
-    os.environ["DIARY"] = sys.argv[2]
+    os.environ["LOG"] = sys.argv[2]
     os.environ["DIES_IN"] = "".join(sys.argv[3:])
     asyncio.run(main(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""A worker for pipelines in a process of its own, which tests kill: `python killable_pipelines.py STORE FILE`."""
+"""A worker process for pipelines, which tests kill: `python killable_pipelines.py STORE FILE`."""
 
 import asyncio
 import sys

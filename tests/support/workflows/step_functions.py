@@ -1,4 +1,4 @@
-"""Functions that steps of tests call."""
+"""Functions for the steps of tests."""
 
 import asyncio
 import threading
@@ -15,7 +15,7 @@ async def double(n: int) -> int:
 
 
 def where(n: int) -> list[Any]:
-    """In which thread it runs."""
+    """Return whether it runs in the main thread."""
     return [n, threading.current_thread() is threading.main_thread()]
 
 
@@ -28,7 +28,7 @@ def fail() -> None:
 
 
 called: Counter[str] = Counter()
-"""How often somebody has divided, by who it was."""
+"""The number of calls, by the name that the step passes."""
 
 
 def divide(by: int, who: str) -> int:
@@ -42,8 +42,8 @@ async def never_end(who: str) -> None:
 
 
 async def fail_beside(who: str) -> None:
-    """Fail as soon as somebody has begun."""
-    while not called[who]:  # noqa: ASYNC110 - it is the other that counts
+    """Fail as soon as another call of this name has started."""
+    while not called[who]:  # noqa: ASYNC110 - another step counts
         await asyncio.sleep(0)
     raise ToolError("no more")
 

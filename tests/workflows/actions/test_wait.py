@@ -1,4 +1,4 @@
-"""Steps that wait by means of their task: parked meanwhile, asked once, and found again after a restart."""
+"""Steps that wait through their task: they park, ask once, and resume after a restart."""
 
 from typing import Any, cast
 
@@ -8,7 +8,7 @@ from raincheck.core.lifecycle import Phase
 from raincheck.core.payload import Json
 from raincheck.core.records import Task
 from raincheck.engine import Engine
-from tests.support.workflows.harness import Workshop, said
+from tests.support.workflows.harness import WorkflowHarness, result_of
 from tests.support.workflows.step_functions import called
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
@@ -31,47 +31,50 @@ def is_parked(task: Task) -> bool:
     return task.phase is Phase.PARKED
 
 
-async def test_a_question_parks_the_task_and_its_answer_is_the_result(workshop: Workshop) -> None:
-    async with workshop.working(ASK) as engine:
+async def test_a_question_parks_the_task_and_its_answer_is_the_result(workflow_harness: WorkflowHarness) -> None:
+    async with workflow_harness.running(ASK) as engine:
         task = await engine.submit("flow", {"who": "she"})
         view = await engine.wait(task.id, until=is_parked)
         (question,) = view.inputs
         assert b"Is she sure?" in question.request
         await engine.answer(task.id, {"ask-0": {"action": "accept", "content": {"sure": True}}})
         assert await engine.result(task.id) is True
-    assert (workshop.folder / "log").read_text() == "x\n", "what comes before was not run again"
+    assert (workflow_harness.folder / "log").read_text() == "x\n", "what comes before was not run again"
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-async def test_a_question_that_is_declined_is_an_error_of_its_kind(workshop: Workshop, action: str) -> None:
-    async with workshop.working(ASK) as engine:
+async def test_a_declined_question_is_an_error_of_kind_declined(workflow_harness: WorkflowHarness, action: str) -> None:
+    async with workflow_harness.running(ASK) as engine:
         task = await engine.submit("flow")
         await engine.wait(task.id, until=is_parked)
         await engine.answer(task.id, {"ask-0": {"action": action}})
         view = await engine.wait(task.id)
     assert (
-        cast("Any", said(view))["message"] == f"step 'ask' failed (declined) at `ask the user`: the user said {action}"
+        cast("Any", result_of(view))["message"]
+        == f"step 'ask' failed (declined) at `ask the user`: the user answered with {action}"
     )
 
 
-async def test_a_caller_that_can_not_be_asked_is_an_error_of_its_kind(workshop: Workshop) -> None:
-    async with workshop.working(ASK) as engine:
+async def test_a_caller_that_can_not_be_asked_is_an_error_of_kind_declined(workflow_harness: WorkflowHarness) -> None:
+    async with workflow_harness.running(ASK) as engine:
         caller: Json = {"capabilities": {}}
         task = await engine.submit("flow", caller=caller)
         view = await engine.wait(task.id)
-    assert "failed (declined)" in cast("Any", said(view))["message"]
+    assert "failed (declined)" in cast("Any", result_of(view))["message"]
 
 
-async def test_a_caller_whose_model_can_not_be_asked_is_an_error_of_its_kind(workshop: Workshop) -> None:
-    async with workshop.working("workflows: {flow: {steps: [{id: a, sample: {prompt: hi}}]}}") as engine:
+async def test_a_caller_whose_model_can_not_be_sampled_is_an_error_of_kind_declined(
+    workflow_harness: WorkflowHarness,
+) -> None:
+    async with workflow_harness.running("workflows: {flow: {steps: [{id: a, sample: {prompt: hi}}]}}") as engine:
         caller: Json = {"capabilities": {}}
         task = await engine.submit("flow", caller=caller)
         view = await engine.wait(task.id)
-    assert "failed (declined) at `ask a model`" in cast("Any", said(view))["message"]
+    assert "failed (declined) at `ask a model`" in cast("Any", result_of(view))["message"]
 
 
-async def test_a_question_that_nobody_answers_in_time_is_a_timeout(workshop: Workshop) -> None:
-    async with workshop.working("""
+async def test_an_unanswered_question_times_out(workflow_harness: WorkflowHarness) -> None:
+    async with workflow_harness.running("""
     workflows:
       flow:
         steps:
@@ -82,11 +85,11 @@ async def test_a_question_that_nobody_answers_in_time_is_a_timeout(workshop: Wor
     """) as engine:
         task = await engine.submit("flow")
         view = await engine.wait(task.id)
-        assert said(view) == "timeout"
+        assert result_of(view) == "timeout"
         assert view.task.attempt_number > 1, "it was parked meanwhile"
 
 
-async def test_a_question_that_nobody_answers_in_time_is_taken_back(workshop: Workshop) -> None:
+async def test_a_question_that_times_out_is_withdrawn(workflow_harness: WorkflowHarness) -> None:
     text = """
     workflows:
       flow:
@@ -94,7 +97,7 @@ async def test_a_question_that_nobody_answers_in_time_is_taken_back(workshop: Wo
           - {id: ask, ask: {message: "?"}, timeout: 0.3, on_error: continue}
           - {id: again, ask: {message: "Really?"}}
     """
-    async with workshop.working(text) as engine:
+    async with workflow_harness.running(text) as engine:
         task = await engine.submit("flow")
         await engine.wait(task.id, until=lambda task: task.open_inputs == 1)
         view = await engine.wait(task.id, until=lambda task: task.phase is Phase.PARKED and task.signals == 1)
@@ -103,8 +106,8 @@ async def test_a_question_that_nobody_answers_in_time_is_taken_back(workshop: Wo
         assert (await engine.wait(task.id)).task.phase is Phase.COMPLETED
 
 
-async def test_a_question_that_is_answered_in_time_is_no_timeout(workshop: Workshop) -> None:
-    async with workshop.working("""
+async def test_a_question_that_is_answered_in_time_does_not_time_out(workflow_harness: WorkflowHarness) -> None:
+    async with workflow_harness.running("""
     workflows:
       flow:
         steps:
@@ -118,8 +121,8 @@ async def test_a_question_that_is_answered_in_time_is_no_timeout(workshop: Works
         assert await engine.result(task.id) == {}
 
 
-async def test_the_callers_model_is_asked(workshop: Workshop) -> None:
-    async with workshop.working("""
+async def test_the_callers_model_is_sampled(workflow_harness: WorkflowHarness) -> None:
+    async with workflow_harness.running("""
     workflows:
       flow:
         steps:
@@ -151,23 +154,23 @@ workflows:
 
 async def run_parent(engine: Engine, n: int) -> Any:
     task = await engine.submit("flow", {"n": n})
-    return said(await engine.wait(task.id))
+    return result_of(await engine.wait(task.id))
 
 
-async def test_another_workflow_runs_as_a_child(workshop: Workshop) -> None:
-    async with workshop.working(PARENT) as engine:
+async def test_another_workflow_runs_as_a_child(workflow_harness: WorkflowHarness) -> None:
+    async with workflow_harness.running(PARENT) as engine:
         assert await run_parent(engine, 2) == {"result": [10, 5], "error": None}
 
 
-async def test_a_child_that_can_not_be_had_is_an_error(workshop: Workshop) -> None:
-    async with workshop.working(PARENT) as engine:
+async def test_a_child_that_can_not_be_started_is_an_error(workflow_harness: WorkflowHarness) -> None:
+    async with workflow_harness.running(PARENT) as engine:
         ended = await run_parent(engine, 3)
     assert ended["result"] == [10, 5, None]
     assert "2 is greater than the maximum of 1" in ended["error"]["message"]
 
 
-async def test_a_child_that_fails_is_an_error_of_its_parents_step(workshop: Workshop) -> None:
-    message = await workshop.failure("""
+async def test_a_failed_child_is_an_error_of_its_parents_step(workflow_harness: WorkflowHarness) -> None:
+    message = await workflow_harness.failure("""
     workflows:
       flow: {steps: [{id: a, workflow: child}]}
       child: {steps: [{id: b, run: {shell: "exit 9"}}]}
@@ -176,27 +179,29 @@ async def test_a_child_that_fails_is_an_error_of_its_parents_step(workshop: Work
     assert "exit code 9" in message
 
 
-async def test_a_long_sleep_holds_no_worker(workshop: Workshop) -> None:
-    async with workshop.working("workflows: {flow: {steps: [{id: nap, sleep: 0.3}, {id: a, set: 1}]}}") as engine:
+async def test_a_long_sleep_occupies_no_worker(workflow_harness: WorkflowHarness) -> None:
+    async with workflow_harness.running(
+        "workflows: {flow: {steps: [{id: nap, sleep: 0.3}, {id: a, set: 1}]}}"
+    ) as engine:
         task = await engine.submit("flow")
         await engine.wait(task.id, until=is_parked)
         assert await engine.result(task.id) == 1
-        assert await workshop.recorded(task.id) == ["sleep nap", "nap", "a"]
+        assert await workflow_harness.checkpoint_names(task.id) == ["sleep nap", "nap", "a"]
 
 
-async def test_a_sleep_that_is_no_time_is_an_error(workshop: Workshop) -> None:
+async def test_an_invalid_sleep_is_an_error(workflow_harness: WorkflowHarness) -> None:
     text = "workflows: {flow: {input: {x: {}}, steps: [{id: nap, sleep: '{{ input.x }}'}]}}"
-    assert "a duration is" in await workshop.failure(text, x="soon")
+    assert "a duration is" in await workflow_harness.failure(text, x="soon")
 
 
-async def test_a_question_that_is_too_large_is_an_error_of_its_kind(workshop: Workshop) -> None:
+async def test_a_question_that_is_too_large_is_an_error_of_kind_too_large(workflow_harness: WorkflowHarness) -> None:
     text = "workflows: {flow: {input: {x: {}}, steps: [{id: a, ask: {message: '{{ input.x }}'}}]}}"
-    assert "failed (too-large)" in await workshop.failure(text, x="x" * 100_000)
+    assert "failed (too-large)" in await workflow_harness.failure(text, x="x" * 100_000)
 
 
-async def test_a_pipeline_that_is_parked_while_it_undoes_begins_nothing_anew(workshop: Workshop) -> None:
+async def test_a_pipeline_that_is_parked_while_it_undoes_restarts_no_step(workflow_harness: WorkflowHarness) -> None:
     called.clear()
-    async with workshop.working("""
+    async with workflow_harness.running("""
     workflows:
       flow:
         steps:
@@ -212,6 +217,6 @@ async def test_a_pipeline_that_is_parked_while_it_undoes_begins_nothing_anew(wor
         await engine.wait(task.id, until=is_parked)
         await engine.answer(task.id, {"undo-0": {"action": "accept", "content": {}}})
         view = await engine.wait(task.id)
-    assert cast("Any", said(view))["message"].endswith("no more; undone by undo")
+    assert cast("Any", result_of(view))["message"].endswith("no more; undone by undo")
     assert view.task.attempt_number == 2
     assert called["beside"] == 1

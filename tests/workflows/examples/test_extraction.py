@@ -1,4 +1,4 @@
-"""The example of a long extraction: pages that fail are tried again, some may be missing, and not too many."""
+"""The example of a long extraction: failed pages are retried, and only a few may be missing."""
 
 import sys
 from collections import Counter
@@ -10,15 +10,15 @@ import pytest
 
 from raincheck import ToolError
 from raincheck.core.lifecycle import Phase
-from tests.support.workflows.example_files import ExampleBench
+from tests.support.workflows.example_files import ExampleRunner
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
 
 @pytest.fixture
-def extraction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ExampleBench:
-    bench = ExampleBench(tmp_path / "examples", "extraction")
-    bench.exchange("backoff: 2s", "backoff: 0.01s")
+def extraction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ExampleRunner:
+    bench = ExampleRunner(tmp_path / "examples", "extraction")
+    bench.replace_text("backoff: 2s", "backoff: 0.01s")
     # As the command line does it: what a file calls lies beside it.
     monkeypatch.setattr(sys, "path", [str(bench.folder), *sys.path])
     monkeypatch.delitem(sys.modules, "extraction_worker", raising=False)
@@ -26,27 +26,27 @@ def extraction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ExampleBench:
 
 
 @pytest.fixture
-def worker(extraction: ExampleBench) -> ModuleType:
+def worker(extraction: ExampleRunner) -> ModuleType:
     del extraction
     return import_module("extraction_worker")
 
 
-def page(extraction: ExampleBench, number: int) -> Path:
+def page(extraction: ExampleRunner, number: int) -> Path:
     return extraction.folder / "pages" / "ledger" / f"page-{number:02}.txt"
 
 
-async def test_all_pages_are_read_and_summed_up(extraction: ExampleBench) -> None:
-    async with extraction.working():
-        task = await extraction.begin(book="ledger")
-        view, result = await extraction.end(task.id)
+async def test_all_pages_are_read_and_summed_up(extraction: ExampleRunner) -> None:
+    async with extraction.running():
+        task = await extraction.submit(book="ledger")
+        view, result = await extraction.wait_for_end(task.id)
     assert view.task.phase is Phase.COMPLETED
     assert task.subject == "ledger"
     # 1.50 to 12.50, and 3.25 on each.
     assert result == {"pages": 12, "amounts": 24, "total": 123.0, "missing": []}
 
 
-async def test_a_page_that_can_be_read_at_the_third_try_is_not_missing(
-    extraction: ExampleBench, worker: ModuleType, monkeypatch: pytest.MonkeyPatch
+async def test_a_page_that_is_readable_at_the_third_try_is_not_missing(
+    extraction: ExampleRunner, worker: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries: Counter[str] = Counter()
     read = worker.read
@@ -58,17 +58,17 @@ async def test_a_page_that_can_be_read_at_the_third_try_is_not_missing(
         return str(read(one))
 
     monkeypatch.setattr(worker, "read", read_late)
-    async with extraction.working():
-        _, result = await extraction.end((await extraction.begin(book="ledger")).id)
+    async with extraction.running():
+        _, result = await extraction.wait_for_end((await extraction.submit(book="ledger")).id)
     assert isinstance(result, dict)
     assert (result["pages"], result["missing"]) == (12, [])
     assert tries == {f"page-{number:02}.txt": 3 if number == 7 else 1 for number in range(1, 13)}
 
 
-async def test_one_unreadable_page_of_twelve_is_told_of_and_the_rest_is_summed_up(extraction: ExampleBench) -> None:
+async def test_one_unreadable_page_of_twelve_is_reported_and_the_rest_is_summed_up(extraction: ExampleRunner) -> None:
     page(extraction, 4).write_text("")
-    async with extraction.working():
-        view, result = await extraction.end((await extraction.begin(book="ledger")).id)
+    async with extraction.running():
+        view, result = await extraction.wait_for_end((await extraction.submit(book="ledger")).id)
     assert view.task.phase is Phase.COMPLETED
     assert not view.task.is_error
     assert isinstance(result, dict)
@@ -78,25 +78,25 @@ async def test_one_unreadable_page_of_twelve_is_told_of_and_the_rest_is_summed_u
     ]
 
 
-async def test_two_unreadable_pages_of_twelve_are_too_many(extraction: ExampleBench) -> None:
+async def test_two_unreadable_pages_of_twelve_are_too_many(extraction: ExampleRunner) -> None:
     for number in (4, 9):
         page(extraction, number).write_text("")
-    async with extraction.working():
-        view, result = await extraction.end((await extraction.begin(book="ledger")).id)
+    async with extraction.running():
+        view, result = await extraction.wait_for_end((await extraction.submit(book="ledger")).id)
     assert view.task.is_error
     assert "step 'extract' failed (python)" in str(result)
     assert "2 of 12 items failed, the first at index 3: page-04.txt is empty" in str(result)
 
 
-async def test_a_book_that_is_not_there_is_an_error_that_says_so(extraction: ExampleBench) -> None:
-    async with extraction.working():
-        view, result = await extraction.end((await extraction.begin(book="nothing")).id)
+async def test_a_missing_book_is_an_error_that_names_it(extraction: ExampleRunner) -> None:
+    async with extraction.running():
+        view, result = await extraction.wait_for_end((await extraction.submit(book="nothing")).id)
     assert view.task.is_error
     assert "there is no book 'nothing', or it has no pages" in str(result)
 
 
-async def test_an_engine_that_stops_in_the_middle_leaves_what_it_has_read_to_the_next_one(
-    extraction: ExampleBench, worker: ModuleType, monkeypatch: pytest.MonkeyPatch
+async def test_a_restarted_engine_keeps_the_pages_that_were_read(
+    extraction: ExampleRunner, worker: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries: Counter[str] = Counter()
     read = worker.read
@@ -109,12 +109,12 @@ async def test_an_engine_that_stops_in_the_middle_leaves_what_it_has_read_to_the
 
     monkeypatch.setattr(worker, "read", read_until_the_ninth)
     # Long enough to stop while one page waits for its next try, and all others are done.
-    extraction.exchange("backoff: 0.01s", "backoff: 1s")
-    async with extraction.working() as engine:
-        task = await extraction.begin(book="ledger")
+    extraction.replace_text("backoff: 0.01s", "backoff: 1s")
+    async with extraction.running() as engine:
+        task = await extraction.submit(book="ledger")
         await engine.wait(task.id, until=lambda one: one.phase is Phase.PARKED)
-    async with extraction.working():
-        _, result = await extraction.end(task.id)
+    async with extraction.running():
+        _, result = await extraction.wait_for_end(task.id)
     assert isinstance(result, dict)
     assert result["pages"] == 12
     assert tries == {f"page-{number:02}.txt": 2 if number == 9 else 1 for number in range(1, 13)}

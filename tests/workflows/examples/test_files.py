@@ -1,4 +1,4 @@
-"""The examples of workflows, as somebody meets them: nothing is wrong with them, and they can be drawn and tried."""
+"""The example workflows are valid, can be drawn, and run as their comments say."""
 
 import json
 import os
@@ -17,11 +17,11 @@ EACH = pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
 
 def raincheck(*words: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
     program = "from raincheck.cli import main; main()"
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAINCHECK_", "XDG_"))}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("RAINCHECK_", "XDG_"))}
     return subprocess.run(
         [sys.executable, "-c", program, *words],
         cwd=folder,
-        env={**kept, "HOME": str(folder.parent)},
+        env={**environment, "HOME": str(folder.parent)},
         check=False,
         capture_output=True,
         text=True,
@@ -29,17 +29,17 @@ def raincheck(*words: str | Path, folder: Path) -> subprocess.CompletedProcess[s
     )
 
 
-def test_there_is_an_example_of_each_thing_that_people_do() -> None:
+def test_the_folder_has_an_example_of_each_use_case() -> None:
     assert [file.stem for file in FILES] == ["export", "extraction", "release", "validation"]
 
 
-def test_nothing_is_wrong_with_the_examples_and_they_can_be_served_together(tmp_path: Path) -> None:
+def test_the_examples_are_valid_and_can_be_served_together(tmp_path: Path) -> None:
     done = raincheck("workflow", "check", EXAMPLES, "--json", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["faults"] == []
     assert [one["name"] for one in found["workflows"]] == [file.stem for file in FILES]
-    # Each is a tool whose caller is told what it does.
+    # Each is a tool, so it needs a description.
     assert all(one["description"] for one in found["workflows"])
 
 
@@ -63,7 +63,7 @@ def names_in(file: Path) -> list[str]:
 
 
 @EACH
-def test_an_example_begins_with_how_to_try_it(file: Path) -> None:
+def test_an_example_starts_with_how_to_try_it(file: Path) -> None:
     comment = re.match(r"(#.*\n)+", file.read_text())
     assert comment is not None
     for command in ("check", "run"):
@@ -78,7 +78,7 @@ def test_an_example_can_be_tried_as_its_comment_says(tmp_path: Path) -> None:
     assert json.loads(done.stdout) == {"pages": 12, "amounts": 24, "total": 123.0, "missing": []}
 
 
-def test_an_example_that_asks_says_how_to_answer_where_there_is_no_terminal(tmp_path: Path) -> None:
+def test_an_example_that_asks_shows_how_to_answer_without_a_terminal(tmp_path: Path) -> None:
     folder = tmp_path / "scratch"
     subprocess.run(["sh", EXAMPLES / "make-scratch-repository.sh", folder], check=True)  # noqa: S607 - our own
     done = raincheck("workflow", "run", "release.yaml", "release", "tag=v1.0.0", "--json", folder=folder)

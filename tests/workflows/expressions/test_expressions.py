@@ -1,4 +1,4 @@
-"""Expressions and templates: what they make of values, and what no value can make of them."""
+"""Expressions and templates evaluate values, and no value can misuse them."""
 
 import contextlib
 import time
@@ -55,7 +55,7 @@ JSON = st.recursive(
         ("{'b': 1, 'a': 2}|dictsort|map('first')|list", ["a", "b"]),
     ],
 )
-def test_an_expression_is_what_it_says(text: str, value: Json) -> None:
+def test_an_expression_evaluates_to_its_value(text: str, value: Json) -> None:
     assert Expression.parse(text).evaluate(SCOPE) == value
 
 
@@ -94,7 +94,7 @@ def test_an_expression_is_what_it_says(text: str, value: Json) -> None:
         "2 ** 4000 / 2 ** 4000",
     ],
 )
-def test_a_little_does_not_become_a_lot(text: str) -> None:
+def test_small_inputs_can_not_produce_large_results(text: str) -> None:
     began = time.monotonic()
     with pytest.raises(ExpressionFailed):
         Expression.parse(text).evaluate(SCOPE)
@@ -122,7 +122,7 @@ def test_a_little_does_not_become_a_lot(text: str) -> None:
         "input.n.x.y",
     ],
 )
-def test_there_is_nothing_behind_values(text: str) -> None:
+def test_attributes_of_python_objects_are_unreachable(text: str) -> None:
     before = repr(SCOPE)
     with pytest.raises(ExpressionFailed):
         Expression.parse(text).evaluate(SCOPE)
@@ -150,17 +150,17 @@ def test_there_is_nothing_behind_values(text: str) -> None:
         "1; 2",
     ],
 )
-def test_what_is_no_expression_is_refused_when_it_is_read(text: str) -> None:
+def test_an_invalid_expression_is_refused_when_it_is_parsed(text: str) -> None:
     with pytest.raises(InvalidExpression):
         Expression.parse(text)
 
 
-def test_what_is_not_there_is_told_with_what_is() -> None:
-    with pytest.raises(ExpressionFailed, match="there is no 'tag': there is n, s, items, rows, none"):
+def test_a_missing_name_is_reported_with_the_names_that_exist() -> None:
+    with pytest.raises(ExpressionFailed, match="there is no 'tag': the keys are n, s, items, rows, none"):
         Expression.parse("input.tag").evaluate(SCOPE)
 
 
-def test_paths_are_the_chains_of_constant_names() -> None:
+def test_paths_are_the_sequences_of_constant_names() -> None:
     expression = Expression.parse("steps.a.result.x[0] + steps['b'].result + input[item] + range(round)|sum")
     assert expression.paths == {
         ("steps", "a", "result", "x"),
@@ -172,7 +172,7 @@ def test_paths_are_the_chains_of_constant_names() -> None:
     assert expression.names == {"steps", "input", "item", "round"}
 
 
-def test_a_template_tells_what_all_of_its_expressions_take() -> None:
+def test_a_template_knows_the_names_that_its_expressions_read() -> None:
     template = Template.parse({"a": "{{ input.x }}", "b": ["{{ steps.y.result }} and {{ item }}", "plain", 5]})
     assert template.paths == {("input", "x"), ("steps", "y", "result"), ("item",)}
     assert template.names == {"input", "steps", "item"}
@@ -195,14 +195,14 @@ def test_a_template_tells_what_all_of_its_expressions_take() -> None:
         ("}}", "}}"),
     ],
 )
-def test_a_template_is_its_value_with_expressions_worked_out(template: Json, value: Json) -> None:
+def test_a_template_renders_to_its_value_with_expressions_evaluated(template: Json, value: Json) -> None:
     assert Template.parse(template).render(SCOPE) == value
 
 
 @pytest.mark.parametrize(
     "template", ["{% if x %}", "{{ a", "{# x #}", "${#x}", "{{ }}", "{% raw %}{{ a }}{% endraw %}", "{{ a }} {{"]
 )
-def test_text_that_is_not_written_right_is_refused(template: str) -> None:
+def test_invalid_template_text_is_refused(template: str) -> None:
     with pytest.raises(InvalidExpression):
         Template.parse(template)
 
@@ -213,19 +213,19 @@ def test_only_single_values_are_put_into_text(template: str) -> None:
         Template.parse(template).render(SCOPE)
 
 
-def test_a_text_of_many_values_is_bounded_as_a_whole() -> None:
+def test_the_total_length_of_a_text_is_bounded() -> None:
     with pytest.raises(ExpressionFailed, match="a text is too large"):
         Template.parse("{{ input.x }}" * 10).render({"input": {"x": "x" * 1_000_000}})
 
 
 @given(value=JSON)
-def test_a_value_passes_through_as_it_is_and_is_never_read_as_a_template(value: Any) -> None:
+def test_a_value_is_passed_unchanged_and_never_read_as_a_template(value: Any) -> None:
     assert Template.parse("{{ input.x }}").render({"input": {"x": value}}) == value
     hostile = "{{ 1 + 1 }}{% raw %}"
     assert Template.parse("<{{ input.x }}>").render({"input": {"x": hostile}}) == f"<{hostile}>"
 
 
 @given(text=st.text(alphabet="{}%# ab.|'\"()[]", max_size=30))
-def test_whatever_is_written_is_a_template_or_is_refused(text: str) -> None:
+def test_any_text_is_a_template_or_is_refused(text: str) -> None:
     with contextlib.suppress(InvalidExpression, ExpressionFailed):
         Template.parse(text).render({"a": "x", "b": [1]})

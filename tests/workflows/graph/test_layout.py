@@ -1,4 +1,4 @@
-"""Graphs as text and as pictures: everything is there once, nothing is drawn over anything else, nothing breaks out."""
+"""Graphs as Mermaid and SVG are complete, without overlaps, and escape their text."""
 
 import re
 from collections.abc import Iterable
@@ -39,7 +39,7 @@ def overlaps(one: NodePosition, other: NodePosition) -> bool:
     return not beside and not above
 
 
-def test_a_step_is_below_whatever_leads_to_it() -> None:
+def test_a_step_is_below_its_predecessors() -> None:
     layout = laid_out(DIAMOND)
     tops = {name: place.y for name, place in layout.boxes.items()}
     assert tops["a"] < tops["b"] == tops["c"] < tops["d"]
@@ -48,16 +48,18 @@ def test_a_step_is_below_whatever_leads_to_it() -> None:
 def test_an_arrow_that_passes_a_layer_passes_beside_its_boxes() -> None:
     layout = laid_out(DIAMOND)
     (straight,) = [route for route in layout.routes if (route.edge.source, route.edge.target) == ("a", "d")]
-    beside = [place for place in straight.places[1:-1] if place.layer == layout.boxes["b"].layer]
+    beside = [position for position in straight.positions[1:-1] if position.layer == layout.boxes["b"].layer]
     assert len(beside) == 1
     assert not any(overlaps(beside[0], layout.boxes[name]) for name in ("b", "c"))
 
 
-def test_circles_are_drawn_with_one_arrow_up() -> None:
+def test_a_cycle_is_drawn_with_one_arrow_up() -> None:
     layout = laid_out(CIRCLE)
     tops = {name: place.y for name, place in layout.boxes.items()}
     assert tops["a"] < tops["b"] < tops["c"]
-    ways = {(route.edge.source, route.edge.target): [place.y for place in route.places] for route in layout.routes}
+    ways = {
+        (route.edge.source, route.edge.target): [position.y for position in route.positions] for route in layout.routes
+    }
     assert ways["c", "a"] == sorted(ways["c", "a"], reverse=True)
     assert ways["a", "b"] == sorted(ways["a", "b"])
 
@@ -70,7 +72,7 @@ def test_circles_are_drawn_with_one_arrow_up() -> None:
     )
 )
 @settings(max_examples=60, deadline=None)
-def test_nothing_is_drawn_over_anything_else(edges: list[tuple[str, str, str]]) -> None:
+def test_no_boxes_or_labels_overlap(edges: list[tuple[str, str, str]]) -> None:
     drawn = graph(*edges)
     layout = laid_out(drawn)
     labels = [route.label for route in layout.routes if route.label is not None]
@@ -85,7 +87,7 @@ def test_nothing_is_drawn_over_anything_else(edges: list[tuple[str, str, str]]) 
     as_svg(drawn)
 
 
-def test_the_picture_is_whole_and_needs_nothing_else() -> None:
+def test_the_picture_is_complete_and_self_contained() -> None:
     picture = as_svg(CIRCLE)
     root = ElementTree.fromstring(picture)  # noqa: S314 - our own
     texts = [text.text or "" for text in root.iter(f"{SVG}text")]
@@ -96,7 +98,7 @@ def test_the_picture_is_whole_and_needs_nothing_else() -> None:
     assert "prefers-color-scheme: dark" in picture
 
 
-def test_what_leads_back_to_itself_is_one_arrow_with_room_beside_it() -> None:
+def test_edges_from_a_box_to_itself_are_one_arrow_beside_it() -> None:
     drawn = graph(("a", "a", "edit"), ("a", "a", "save"), ("b", "c"), more="b")
     root = ElementTree.fromstring(as_svg(drawn))  # noqa: S314 - our own
     (said,) = [text for text in root.iter(f"{SVG}text") if text.text == "edit, save"]
@@ -112,7 +114,7 @@ HOSTILE = '<script>alert("1")</script>&amp; \x1b[2J \x00 ]] end # ` \\ {{ x }}'
 
 
 @pytest.mark.parametrize("look", NodeKind)
-def test_what_is_written_in_a_file_stays_words_in_the_picture(look: NodeKind) -> None:
+def test_text_from_a_file_is_escaped_in_the_picture(look: NodeKind) -> None:
     drawn = Graph(
         HOSTILE,
         HOSTILE,
@@ -148,6 +150,6 @@ def test_durations_are_written_as_in_files(seconds: float, written: str) -> None
     assert format_duration(seconds) == written
 
 
-def test_what_is_long_is_cut() -> None:
+def test_long_text_is_shortened() -> None:
     assert clip("a\n b") == "a b"
     assert clip("x" * 50) == f"{'x' * 39}…"

@@ -1,4 +1,4 @@
-"""What is drawn of pipelines and of state machines: every step and state, what it does, when, and what follows."""
+"""Graphs of pipelines and state machines have every step and state, its action and conditions, and every edge."""
 
 from pathlib import Path
 
@@ -45,11 +45,11 @@ def release(tmp_path: Path) -> Graph:
     return graph_of(load_workflows(file).definitions["release"])
 
 
-def test_every_step_is_drawn_with_what_it_does_and_when(release: Graph) -> None:
+def test_every_step_is_drawn_with_its_action_and_conditions(release: Graph) -> None:
     assert (release.name, release.description) == ("release", "Release it.")
     assert release.nodes == (
         Node("build", NodeKind.WORK, ("run: make {{ input.tag }}", "up to 3 tries", "within 5m"), is_start=True),
-        Node("lint", NodeKind.WORK, ("run: ruff check .", "goes on if it fails"), is_start=True),
+        Node("lint", NodeKind.WORK, ("run: ruff check .", "continues if it fails"), is_start=True),
         Node("files", NodeKind.REACH, ("call: put of files", "for each of [1, 2]")),
         Node("undo", NodeKind.REACH, ("http: DELETE https://api.example.com/it",)),
         Node("sure", NodeKind.ASK, ("ask: Publish?", "if input.tag == 'v1'")),
@@ -61,7 +61,7 @@ def test_every_step_is_drawn_with_what_it_does_and_when(release: Graph) -> None:
     )
 
 
-def test_what_begins_after_what_is_drawn_and_what_undoes_what_apart(release: Graph) -> None:
+def test_needs_and_compensations_are_drawn_as_different_edges(release: Graph) -> None:
     assert set(release.edges) == {
         Edge("build", "files"),
         Edge("lint", "files"),
@@ -103,11 +103,11 @@ REVIEW = Machine(
         State("expired", kind="failure"),
         State("withdrawn", kind="cancel"),
     ],
-    guards={"has_text": lambda situation: bool(situation.data)},
+    guards={"has_text": lambda snapshot: bool(snapshot.data)},
 )
 
 
-def test_every_state_is_drawn_with_what_is_done_in_it() -> None:
+def test_every_state_is_drawn_with_its_action() -> None:
     assert graph_of(REVIEW).nodes == (
         Node("draft", NodeKind.STATE, is_start=True),
         Node("review", NodeKind.STATE, ("ask the user", "after 1h: expire")),
@@ -117,7 +117,7 @@ def test_every_state_is_drawn_with_what_is_done_in_it() -> None:
     )
 
 
-def test_every_transition_is_drawn_with_what_it_takes() -> None:
+def test_every_transition_is_drawn_with_its_conditions() -> None:
     assert graph_of(REVIEW).edges == (
         Edge("draft", "review", "submit [has_text]"),
         Edge("review", "done", "approve [data.votes > 2]"),

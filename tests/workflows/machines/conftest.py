@@ -1,5 +1,5 @@
-"""State machines run on each store."""
+"""Run the tests of state machines on each store."""
 
-from tests.support.engine.fixtures import bench, pytest_generate_tests
+from tests.support.engine.fixtures import harness, pytest_generate_tests
 
-__all__ = ["bench", "pytest_generate_tests"]
+__all__ = ["harness", "pytest_generate_tests"]

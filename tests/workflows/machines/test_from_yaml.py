@@ -1,4 +1,4 @@
-"""State machines from YAML: what they do, and every fault of a file with its line."""
+"""State machines from YAML run as declared, and every error of a file is reported with its line."""
 
 import asyncio
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 from raincheck.core.lifecycle import Phase
 from raincheck.errors import InvalidValue, TransitionRefused
 from raincheck.workflows import InvalidWorkflow, Machine, load_workflows
-from tests.support.engine.harness import Bench, outcome_of
+from tests.support.engine.harness import EngineHarness, outcome_of
 from tests.support.workflows.example_machine import end_of, reach_state, state_of
 
 pytestmark = pytest.mark.anyio
@@ -57,8 +57,8 @@ def load(folder: Path, text: str) -> Machine:
     return machine
 
 
-async def add(bench: Bench, folder: Path, text: str) -> None:
-    bench.toolbox.add((await asyncio.to_thread(load, folder, text)).tool())
+async def add(harness: EngineHarness, folder: Path, text: str) -> None:
+    harness.toolbox.add((await asyncio.to_thread(load, folder, text)).tool())
 
 
 def faults(folder: Path, text: str) -> list[str]:
@@ -69,24 +69,26 @@ def faults(folder: Path, text: str) -> list[str]:
     return [str(fault).removeprefix(f"{file}:") for fault in wrong.value.diagnostics]
 
 
-async def test_a_process_of_a_file_goes_its_way_by_outcomes_guards_and_timeouts(bench: Bench, tmp_path: Path) -> None:
-    await add(bench, tmp_path, VALIDATION)
-    async with bench.working() as engine:
+async def test_an_instance_follows_outcomes_guards_and_timeouts_of_its_file(
+    harness: EngineHarness, tmp_path: Path
+) -> None:
+    await add(harness, tmp_path, VALIDATION)
+    async with harness.running() as engine:
         task = await engine.submit("validation", {"name": "orders", "limit": 3})
         assert (state_of(task), task.subject) == ("checking", "orders")
-        await reach_state(bench, task.id, "approving")
+        await reach_state(harness, task.id, "approving")
         closed = {one.action: one.closed for one in await engine.instances.available_transitions(task.id)}
         assert "data.by" in str(closed["approve"]) or "by" in str(closed["approve"])
         assert closed["drop"] is None
         with pytest.raises(TransitionRefused):
             await engine.instances.transition(task.id, "approve", data={"by": "bob"})
         await engine.instances.transition(task.id, "approve", data={"by": "ann"})
-        view = await end_of(bench, task.id)
+        view = await end_of(harness, task.id)
         assert (view.task.phase, outcome_of(view)) == (Phase.COMPLETED, {"name": "orders", "tries": 3})
 
 
-async def test_what_an_action_fails_with_can_pick_a_transition_and_else_fails_the_process(
-    bench: Bench, tmp_path: Path
+async def test_an_actions_error_can_pick_a_transition_or_else_fails_the_instance(
+    harness: EngineHarness, tmp_path: Path
 ) -> None:
     text = """
         raincheck: 1
@@ -101,17 +103,17 @@ async def test_what_an_action_fails_with_can_pick_a_transition_and_else_fails_th
               done: {kind: success}
               lost: {kind: failure}
     """
-    await add(bench, tmp_path, text)
-    await add(bench, tmp_path, text.replace("caught:", "uncaught:").replace("on: failed,", ""))
-    async with bench.working():
-        task, error = await bench.failure_of("caught")
+    await add(harness, tmp_path, text)
+    await add(harness, tmp_path, text.replace("caught:", "uncaught:").replace("on: failed,", ""))
+    async with harness.running():
+        task, error = await harness.failure_of("caught")
         assert (state_of(task), error["data"]["data"]) == ("lost", {"why": "exit"})
-        ended = await end_of(bench, (await bench.engine.submit("uncaught")).id)
+        ended = await end_of(harness, (await harness.engine.submit("uncaught")).id)
         assert ended.task.is_error
         assert "the action of state 'trying' failed" in str(outcome_of(ended))
 
 
-async def test_a_process_that_can_not_go_on_says_what_to_do(bench: Bench, tmp_path: Path) -> None:
+async def test_a_stuck_instance_says_what_to_do(harness: EngineHarness, tmp_path: Path) -> None:
     text = """
         raincheck: 1
         workflows:
@@ -122,30 +124,30 @@ async def test_a_process_that_can_not_go_on_says_what_to_do(bench: Bench, tmp_pa
                 transitions: {go: {to: done, on: "true", set: {x: "{{ result.stdout }}"}}}
               done: {kind: success}
     """
-    await add(bench, tmp_path, text)
+    await add(harness, tmp_path, text)
     absent = text.replace("large:", "absent:").replace("{{ result.stdout }}", "y").replace("    states:", OUTPUT)
-    await add(bench, tmp_path, absent)
-    async with bench.working():
-        _, error = await bench.failure_of("large")
+    await add(harness, tmp_path, absent)
+    async with harness.running():
+        _, error = await harness.failure_of("large")
         assert error["message"] == (
-            "workflow 'large' is stuck in state 'filling': after 'go', the data of the process would have 70,008 "
-            "bytes, and 65,536 are allowed: keep what is large in a file or an artifact"
+            "workflow 'large' is stuck in state 'filling': after 'go', the data of the instance would have 70,008 "
+            "bytes, but only 65,536 are allowed: store large values in a file or an artifact"
         )
-        ended = await end_of(bench, (await bench.engine.submit("absent")).id)
+        ended = await end_of(harness, (await harness.engine.submit("absent")).id)
         assert ended.task.is_error
-        assert "the output can't be worked out: '{{ data.z }}' can't be worked out: the data has no 'z' yet" in str(
+        assert "the output can't be evaluated: '{{ data.z }}' can't be evaluated: the data has no 'z' yet" in str(
             outcome_of(ended)
         )
 
 
-async def test_arguments_that_do_not_fit_are_refused_before_there_is_a_process(bench: Bench, tmp_path: Path) -> None:
-    await add(bench, tmp_path, VALIDATION)
-    async with bench.working(works=False) as engine:
+async def test_invalid_arguments_are_refused_before_the_instance_starts(harness: EngineHarness, tmp_path: Path) -> None:
+    await add(harness, tmp_path, VALIDATION)
+    async with harness.running(works=False) as engine:
         with pytest.raises(InvalidValue, match="name"):
             await engine.submit("validation", {"limit": 3})
 
 
-def test_every_fault_of_a_state_machine_is_named_with_its_line(tmp_path: Path) -> None:
+def test_every_error_of_a_state_machine_is_reported_with_its_line(tmp_path: Path) -> None:
     text = """\
         raincheck: 1
         workflows:
@@ -187,7 +189,7 @@ def test_every_fault_of_a_state_machine_is_named_with_its_line(tmp_path: Path) -
     "wrong",
     ["go: {to: b, requires_reason: maybe}", "go: b", "go: {to: b}}, timeout: 5m, x: {", "go: {to: b, set: [x]}"],
 )
-def test_what_follows_from_a_fault_is_none(tmp_path: Path, wrong: str) -> None:
+def test_consequences_of_an_error_are_not_reported(tmp_path: Path, wrong: str) -> None:
     text = f"""\
         raincheck: 1
         workflows:
@@ -197,17 +199,17 @@ def test_what_follows_from_a_fault_is_none(tmp_path: Path, wrong: str) -> None:
     assert all("states.a." in one for one in found), found
 
 
-def test_a_state_that_no_process_gets_to_is_a_fault(tmp_path: Path) -> None:
+def test_an_unreachable_state_is_an_error(tmp_path: Path) -> None:
     text = """\
         raincheck: 1
         workflows:
           wrong: {states: {a: {transitions: {go: {to: b}}}, b: {kind: success}, alone: {kind: failure}}}
     """
     (found,) = faults(tmp_path, text)
-    assert "states.alone: no process ever gets there" in found
+    assert "states.alone: no transition leads to it" in found
 
 
-def test_unknown_keys_of_a_state_are_faults(tmp_path: Path) -> None:
+def test_unknown_keys_of_a_state_are_errors(tmp_path: Path) -> None:
     found = faults(
         tmp_path,
         """\
@@ -222,7 +224,7 @@ def test_unknown_keys_of_a_state_are_faults(tmp_path: Path) -> None:
     assert any(one.startswith("5:") and "did you mean transitions?" in one for one in found), found
 
 
-def test_the_version_of_a_machine_is_another_when_anything_of_it_is(tmp_path: Path) -> None:
+def test_any_change_to_a_machine_changes_its_version(tmp_path: Path) -> None:
     first, same = load(tmp_path, VALIDATION), load(tmp_path, VALIDATION)
     changed = load(tmp_path, VALIDATION.replace("data.tries >= input.limit", "data.tries > input.limit"))
     assert first.version == same.version != changed.version

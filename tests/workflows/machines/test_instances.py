@@ -1,4 +1,4 @@
-"""Processes of state machines: where they go, who may take them there, and what is kept of it."""
+"""Instances of state machines: their transitions, guards, cancels, timeouts and history."""
 
 import asyncio
 import json
@@ -23,49 +23,49 @@ from raincheck.errors import (
 )
 from raincheck.stores.base import Store
 from raincheck.workflows import Machine, Next, State, Timeout, Transition
-from tests.support.engine.harness import Bench, Interposed, outcome_of
+from tests.support.engine.harness import CommitHookStore, EngineHarness, outcome_of
 from tests.support.workflows.example_machine import add, end_of, reach_state, review, state_of
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_process_begins_in_the_first_state_and_shows_it_at_once(bench: Bench) -> None:
-    add(bench, review())
-    async with bench.working(works=False) as engine:
+async def test_an_instance_starts_in_the_first_state_and_shows_it_at_once(harness: EngineHarness) -> None:
+    add(harness, review())
+    async with harness.running(works=False) as engine:
         task = await engine.submit("review")
         assert state_of(task) == "draft"
         assert state_of((await engine.view(task.id)).task) == "draft"
         assert task.status_message == "draft"
 
 
-async def test_a_process_goes_from_state_to_state_and_ends_as_the_last_ones_kind_says(bench: Bench) -> None:
-    add(bench, review())
-    async with bench.working() as engine:
+async def test_an_instance_moves_from_state_to_state_and_ends_by_the_kind_of_its_last(harness: EngineHarness) -> None:
+    add(harness, review())
+    async with harness.running() as engine:
         task = await engine.submit("review")
         await engine.instances.transition(task.id, "submit", data={"text": "hello"}, actor="ann")
         await engine.instances.transition(task.id, "reject", reason="too short", actor="bob")
         await engine.instances.transition(task.id, "submit", data={"text": "hello world"}, actor="ann")
         await engine.instances.transition(task.id, "approve", actor="bob")
-        view = await end_of(bench, task.id)
+        view = await end_of(harness, task.id)
         assert (view.task.phase, state_of(view.task)) == (Phase.COMPLETED, "published")
         assert outcome_of(view) == {"text": "hello world"}
         refused = await engine.submit("review")
         await engine.instances.transition(refused.id, "submit", data={"text": "x"})
         await engine.instances.transition(refused.id, "refuse")
-        view = await end_of(bench, refused.id)
+        view = await end_of(harness, refused.id)
         assert (view.task.phase, state_of(view.task)) == (Phase.FAILED, "refused")
         assert "'refused'" in str(view.task.status_message)
 
 
-async def test_every_transition_is_in_the_history_with_who_when_and_why(bench: Bench) -> None:
-    add(bench, review())
-    async with bench.working() as engine:
+async def test_the_history_has_actor_time_and_reason_of_every_transition(harness: EngineHarness) -> None:
+    add(harness, review())
+    async with harness.running() as engine:
         task = await engine.submit("review")
         await engine.instances.transition(task.id, "submit", data={"text": "x"}, actor="ann")
         await engine.instances.transition(task.id, "reject", reason="too short", actor="bob")
-        entries = [entry for entry in await bench.history(task.id) if entry.event is Event.TRANSITION]
-        told = [(entry.actor, json.loads(entry.detail or b"")) for entry in entries]
-        assert told == [
+        entries = [entry for entry in await harness.history(task.id) if entry.event is Event.TRANSITION]
+        recorded = [(entry.actor, json.loads(entry.detail or b"")) for entry in entries]
+        assert recorded == [
             ("ann", {"action": "submit", "from": "draft", "to": "reviewed", "reason": None}),
             ("bob", {"action": "reject", "from": "reviewed", "to": "draft", "reason": "too short"}),
         ]
@@ -76,15 +76,15 @@ async def test_every_transition_is_in_the_history_with_who_when_and_why(bench: B
 @pytest.mark.parametrize(
     ("action", "why"),
     [
-        ("approve", "nothing of that name leads out of this state: what does is 'submit', 'withdraw'"),
+        ("approve", "this state has no transition of that name: the transitions are 'submit', 'withdraw'"),
         ("submit", "its guard failed: KeyError: 'text'"),
     ],
 )
-async def test_a_transition_that_is_closed_is_refused_with_the_reason_and_changes_nothing(
-    bench: Bench, action: str, why: str
+async def test_a_closed_transition_is_refused_with_the_reason_and_changes_nothing(
+    harness: EngineHarness, action: str, why: str
 ) -> None:
-    add(bench, review())
-    async with bench.working() as engine:
+    add(harness, review())
+    async with harness.running() as engine:
         task = await engine.submit("review")
         before = (await engine.view(task.id)).task.state
         with pytest.raises(TransitionRefused) as refused:
@@ -93,7 +93,7 @@ async def test_a_transition_that_is_closed_is_refused_with_the_reason_and_change
         assert (await engine.view(task.id)).task.state == before
 
 
-async def test_a_guard_closes_its_transition_if_it_is_false_or_raises_or_is_missing(bench: Bench) -> None:
+async def test_a_guard_closes_its_transition_if_it_is_false_or_raises_or_is_missing(harness: EngineHarness) -> None:
     def broken(_: InstanceSnapshot) -> bool:
         raise RuntimeError("no")
 
@@ -104,13 +104,13 @@ async def test_a_guard_closes_its_transition_if_it_is_false_or_raises_or_is_miss
         Transition("missing", "end", guard="nobody_wrote_it"),
         Transition("reason", "end", requires_reason=True),
     ]
-    add(bench, Machine("guarded", [State("start", ways), State("end", kind="success")]))
-    async with bench.working() as engine:
+    add(harness, Machine("guarded", [State("start", ways), State("end", kind="success")]))
+    async with harness.running() as engine:
         task = await engine.submit("guarded")
         available = {one.action: one.closed for one in await engine.instances.available_transitions(task.id)}
         assert available == {
             "open": None,
-            "false": "its guard says no: never",
+            "false": "its guard is false: never",
             "raising": "its guard failed: RuntimeError: no",
             "missing": "its guard 'nobody_wrote_it' is missing",
             "reason": None,
@@ -119,19 +119,19 @@ async def test_a_guard_closes_its_transition_if_it_is_false_or_raises_or_is_miss
             with pytest.raises(TransitionRefused):
                 await engine.instances.transition(task.id, action, reason=" ")
         await engine.instances.transition(task.id, "reason", reason="because")
-        await end_of(bench, task.id)
+        await end_of(harness, task.id)
         assert await engine.instances.available_transitions(task.id) == ()
         with pytest.raises((TransitionRefused, IllegalTransition)):
             await engine.instances.transition(task.id, "open")
 
 
-async def test_cancel_takes_the_transition_that_the_definition_has_for_it(bench: Bench) -> None:
-    add(bench, review())
-    async with bench.working(works=False) as engine:
+async def test_cancel_takes_the_transition_that_the_definition_has_for_it(harness: EngineHarness) -> None:
+    add(harness, review())
+    async with harness.running(works=False) as engine:
         task = await engine.submit("review")
         cancelled = await engine.cancel(task.id, actor="ann", reason="changed my mind")
         assert (cancelled.phase, state_of(cancelled)) == (Phase.CANCELLED, "withdrawn")
-        entry = (await bench.history(task.id))[-1]
+        entry = (await harness.history(task.id))[-1]
         assert (entry.event, entry.actor) == (Event.CANCEL, "ann")
         assert json.loads(entry.detail or b"") == {
             "action": "withdraw",
@@ -141,10 +141,10 @@ async def test_cancel_takes_the_transition_that_the_definition_has_for_it(bench:
         }
 
 
-async def test_a_cancel_that_the_definition_does_not_allow_is_refused_with_its_reason(bench: Bench) -> None:
-    add(bench, review())
-    add(bench, Machine("endless", [State("on", [Transition("stop", "off")]), State("off", kind="success")]))
-    async with bench.working() as engine:
+async def test_a_cancel_that_the_definition_does_not_allow_is_refused_with_its_reason(harness: EngineHarness) -> None:
+    add(harness, review())
+    add(harness, Machine("endless", [State("on", [Transition("stop", "off")]), State("off", kind="success")]))
+    async with harness.running() as engine:
         task = await engine.submit("review")
         await engine.instances.transition(task.id, "submit", data={"text": "x"})
         with pytest.raises(CancelRefused) as closed:
@@ -157,7 +157,7 @@ async def test_a_cancel_that_the_definition_does_not_allow_is_refused_with_its_r
         assert nowhere.value.reason == "no-cancel-transition"
         await engine.instances.transition(task.id, "unlock")
         await engine.instances.transition(task.id, "approve")
-        await end_of(bench, task.id)
+        await end_of(harness, task.id)
         with pytest.raises(CancelRefused) as ended:
             await engine.cancel(task.id)
         assert ended.value.reason == "already-completed"
@@ -166,15 +166,15 @@ async def test_a_cancel_that_the_definition_does_not_allow_is_refused_with_its_r
             await engine.cancel(endless.id)
         assert never.value.reason == "not-cancellable"
         await engine.instances.transition(endless.id, "stop")
-        await end_of(bench, endless.id)
+        await end_of(harness, endless.id)
 
 
-async def test_the_outcome_of_an_action_picks_the_next_transition_and_adds_to_the_data(bench: Bench) -> None:
+async def test_the_outcome_of_an_action_picks_the_next_transition_and_adds_to_the_data(harness: EngineHarness) -> None:
     calls: list[str] = []
 
-    def validate(situation: InstanceSnapshot) -> Next:
+    def validate(snapshot: InstanceSnapshot) -> Next:
         calls.append("validate")
-        tries = int(str(situation.data.get("tries", 0))) + 1
+        tries = int(str(snapshot.data.get("tries", 0))) + 1
         return Next("retry" if tries < 3 else "accept", {"tries": tries})
 
     async def store(_: InstanceSnapshot, task: Any) -> str:
@@ -190,17 +190,17 @@ async def test_the_outcome_of_an_action_picks_the_next_transition_and_adds_to_th
             State("stored", kind="success"),
         ],
     )
-    add(bench, machine)
-    async with bench.working():
-        assert await bench.result_of("validation") == {"tries": 3}
+    add(harness, machine)
+    async with harness.running():
+        assert await harness.result_of("validation") == {"tries": 3}
     assert calls == ["validate"] * 3 + ["write"]
 
 
-async def test_an_action_ends_when_somebody_takes_the_process_elsewhere(bench: Bench) -> None:
-    begun, ended = asyncio.Event(), asyncio.Event()
+async def test_an_action_ends_when_a_caller_takes_a_transition(harness: EngineHarness) -> None:
+    started, ended = asyncio.Event(), asyncio.Event()
 
     async def work(_: InstanceSnapshot) -> str:
-        begun.set()
+        started.set()
         try:
             await asyncio.Event().wait()
         finally:
@@ -215,16 +215,16 @@ async def test_an_action_ends_when_somebody_takes_the_process_elsewhere(bench: B
             State("skipped", kind="success"),
         ],
     )
-    add(bench, machine)
-    async with bench.working() as engine:
+    add(harness, machine)
+    async with harness.running() as engine:
         task = await engine.submit("working")
-        await begun.wait()
+        await started.wait()
         await engine.instances.transition(task.id, "skip")
-        assert state_of((await end_of(bench, task.id)).task) == "skipped"
+        assert state_of((await end_of(harness, task.id)).task) == "skipped"
         assert ended.is_set()
 
 
-async def test_a_state_that_takes_too_long_is_left_by_its_timeout(bench: Bench) -> None:
+async def test_an_instance_leaves_a_state_when_its_timeout_expires(harness: EngineHarness) -> None:
     machine = Machine(
         "slow",
         [
@@ -232,16 +232,16 @@ async def test_a_state_that_takes_too_long_is_left_by_its_timeout(bench: Bench) 
             State("expired", kind="failure"),
         ],
     )
-    add(bench, machine)
-    async with bench.working():
-        task, error = await bench.failure_of("slow")
+    add(harness, machine)
+    async with harness.running():
+        task, error = await harness.failure_of("slow")
         assert state_of(task) == "expired"
         assert error["data"] == {"state": "expired", "data": {}}
-        (entry,) = [one for one in await bench.history(task.id) if one.event is Event.TRANSITION]
+        (entry,) = [one for one in await harness.history(task.id) if one.event is Event.TRANSITION]
         assert entry.actor == "timeout"
 
 
-async def test_a_question_that_an_action_asks_is_asked_once_in_each_stay(bench: Bench) -> None:
+async def test_an_actions_question_is_asked_once_in_each_stay(harness: EngineHarness) -> None:
     async def ask(_: InstanceSnapshot, task: Any) -> Next:
         reply = await task.elicit("good?", {"type": "object"}, name="good")
         return Next("accept" if reply.action == "accept" else "again")
@@ -253,34 +253,36 @@ async def test_a_question_that_an_action_asks_is_asked_once_in_each_stay(bench: 
             State("end", kind="success"),
         ],
     )
-    add(bench, machine)
-    async with bench.working() as engine:
+    add(harness, machine)
+    async with harness.running() as engine:
         task = await engine.submit("asking")
         for number, action in enumerate(("decline", "accept")):
             view = await engine.wait(task.id, until=lambda task: task.open_inputs == 1)
             (question,) = view.inputs
             assert question.key.startswith(f"{number} asking: good")
             await engine.answer(task.id, {question.key: {"action": action, "content": {}}})
-        assert (await end_of(bench, task.id)).task.phase is Phase.COMPLETED
+        assert (await end_of(harness, task.id)).task.phase is Phase.COMPLETED
 
 
-async def test_the_data_of_a_process_changes_with_its_transitions_and_not_otherwise(bench: Bench) -> None:
+async def test_the_data_of_an_instance_changes_only_with_its_transitions(harness: EngineHarness) -> None:
     async def keep(_: InstanceSnapshot, task: Any) -> str:
         await task.variables.set("count", 1)
         return "go"
 
-    add(bench, Machine("keeping", [State("on", [Transition("go", "off")], action=keep), State("off", kind="success")]))
-    async with bench.working():
-        _, error = await bench.failure_of("keeping")
+    add(
+        harness, Machine("keeping", [State("on", [Transition("go", "off")], action=keep), State("off", kind="success")])
+    )
+    async with harness.running():
+        _, error = await harness.failure_of("keeping")
         assert "return Next" in error["message"]
 
 
-async def test_processes_are_found_by_state_and_by_subject_and_counted(bench: Bench) -> None:
+async def test_instances_are_listed_and_counted_by_state_and_subject(harness: EngineHarness) -> None:
     def about(given: Mapping[str, Json]) -> str:
         return str(given["id"])
 
-    add(bench, review(subject=about))
-    async with bench.working() as engine:
+    add(harness, review(subject=about))
+    async with harness.running() as engine:
         first, second, third = [await engine.submit("review", {"id": one}) for one in ("a", "b", "a")]
         await engine.instances.transition(second.id, "submit", data={"text": "x"})
         drafts = (await engine.instances.find("review", state="draft")).tasks
@@ -288,26 +290,26 @@ async def test_processes_are_found_by_state_and_by_subject_and_counted(bench: Be
         found = (await engine.instances.find(subject="a")).tasks
         assert [task.id for task in found] == [third.id, first.id]
         assert await engine.instances.count_by_state("review") == {"draft": 2, "reviewed": 1}
-        stranger = Owner.token("issuer", "somebody else")
+        stranger = Owner.token("issuer", "another user")
         assert (await engine.instances.find(subject="a", owner=stranger)).tasks == ()
         with pytest.raises(InvalidValue):
             await engine.instances.find(state="draft")
 
 
-async def test_a_task_that_is_no_process_is_told_from_one(bench: Bench) -> None:
-    @bench.toolbox.tool
+async def test_a_task_that_is_not_an_instance_has_no_transitions(harness: EngineHarness) -> None:
+    @harness.toolbox.tool
     async def plain() -> None: ...
 
-    async with bench.working(works=False) as engine:
+    async with harness.running(works=False) as engine:
         task = await engine.submit("plain")
-        with pytest.raises(InvalidValue, match="no process"):
+        with pytest.raises(InvalidValue, match="is not a workflow instance"):
             await engine.instances.transition(task.id, "submit")
         with pytest.raises(TaskNotFound):
             await engine.instances.transition("nothing", "submit")
         assert (await engine.cancel(task.id)).phase is Phase.CANCELLED
 
 
-def test_every_fault_of_a_definition_is_named_at_once() -> None:
+def test_all_errors_of_a_definition_are_reported_at_once() -> None:
     with pytest.raises(ConfigurationError) as wrong:
         Machine(
             "wrong",
@@ -318,20 +320,22 @@ def test_every_fault_of_a_definition_is_named_at_once() -> None:
                 State("alone", kind="success"),
             ],
         )
-    told = str(wrong.value)
+    message = str(wrong.value)
     for part in (
-        "states.a.transitions.go: several ways out have this name",
-        "leads to 'nowhere', which is no state",
-        "states.a.timeout: takes 'fly'",
+        "states.a.transitions.go: several transitions have this name",
+        "leads to 'nowhere', which is not a state",
+        "states.a.timeout: it takes 'fly'",
         "states.b: 2 states have this name",
-        "is picked by the outcome of an action, and the state has none",
-        "states.b: nothing leads out of it",
-        "states.alone: no process ever gets there",
+        "it depends on the outcome of an action, but the state has none",
+        "states.b: it has no transitions",
+        "states.alone: no transition leads to it",
     ):
-        assert part in told
+        assert part in message
 
 
-async def test_a_transition_that_was_taken_is_not_lost_when_the_old_states_action_fails_after_it(bench: Bench) -> None:
+async def test_a_transition_is_not_lost_when_the_old_states_action_fails_after_it(
+    harness: EngineHarness,
+) -> None:
     async def fail(_: InstanceSnapshot, task: Any) -> str:
         del task
         raise ToolError("it broke")
@@ -344,20 +348,20 @@ async def test_a_transition_that_was_taken_is_not_lost_when_the_old_states_actio
             State("done", kind="success"),
         ],
     )
-    add(bench, machine)
-    outside = Engine(bench.store, bench.toolbox, works=False)
+    add(harness, machine)
+    outside = Engine(harness.store, harness.toolbox, works=False)
     # Just before the attempt writes that the action has failed.
-    racing = Interposed(bench.store, Event.COMPLETE, lambda task: outside.instances.transition(task.id, "move"))
-    bench.store = cast("Store", racing)
-    async with bench.working() as engine:
+    racing = CommitHookStore(harness.store, Event.COMPLETE, lambda task: outside.instances.transition(task.id, "move"))
+    harness.store = cast("Store", racing)
+    async with harness.running() as engine:
         task = await engine.submit("racing")
-        await reach_state(bench, task.id, "waiting")
+        await reach_state(harness, task.id, "waiting")
         await engine.instances.transition(task.id, "finish")
-        ended = (await end_of(bench, task.id)).task
+        ended = (await end_of(harness, task.id)).task
         assert (ended.phase, ended.is_error, state_of(ended)) == (Phase.COMPLETED, False, "done")
 
 
-async def test_what_was_asked_in_a_state_that_is_left_is_taken_back(bench: Bench) -> None:
+async def test_questions_of_a_state_are_withdrawn_when_the_instance_leaves_it(harness: EngineHarness) -> None:
     async def ask(_: InstanceSnapshot, task: Any) -> None:
         await task.elicit("Go on?", {"type": "object"}, name="ask")
 
@@ -369,20 +373,22 @@ async def test_what_was_asked_in_a_state_that_is_left_is_taken_back(bench: Bench
             State("done", kind="success"),
         ],
     )
-    add(bench, machine)
-    async with bench.working() as engine:
+    add(harness, machine)
+    async with harness.running() as engine:
         task = await engine.submit("asks")
         await engine.wait(task.id, until=lambda task: task.open_inputs == 1)
         await engine.instances.transition(task.id, "skip")
         view = await engine.wait(task.id, until=lambda task: task.open_inputs == 0)
         assert state_of(view.task) == "waiting"
         await engine.instances.transition(task.id, "finish")
-        await end_of(bench, task.id)
+        await end_of(harness, task.id)
 
 
-async def test_processes_of_anybody_can_be_steered_by_a_program_that_decides_who_may(bench: Bench) -> None:
-    add(bench, review())
-    async with bench.working(works=False) as engine:
+async def test_a_program_that_checks_permissions_itself_can_steer_instances_of_any_owner(
+    harness: EngineHarness,
+) -> None:
+    add(harness, review())
+    async with harness.running(works=False) as engine:
         task = await engine.submit("review", owner=Owner.token("issuer", "ada"))
         with pytest.raises(TaskNotFound):
             await engine.instances.available_transitions(task.id)
@@ -392,7 +398,7 @@ async def test_processes_of_anybody_can_be_steered_by_a_program_that_decides_who
         assert await engine.instances.count_by_state("review", owner=None) == {"reviewed": 1}
 
 
-def test_an_action_that_takes_the_task_is_a_coroutine() -> None:
+def test_an_action_that_takes_the_task_must_be_a_coroutine_function() -> None:
     def act(_: InstanceSnapshot, task: Any) -> None:
         del task
 

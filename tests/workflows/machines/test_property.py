@@ -1,4 +1,4 @@
-"""Random small state machines do what a few lines of plain Python say that they mean."""
+"""Random small state machines behave as a model in plain Python."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -18,8 +18,8 @@ ENDS = {"success": Phase.COMPLETED, "failure": Phase.FAILED, "cancel": Phase.CAN
 
 
 @dataclass(frozen=True)
-class Way:
-    """A transition, as the model knows it. `guard` is open, shut, broken, missing, or a key that the data must have."""
+class ModelTransition:
+    """A transition of the model. `guard` is open, shut, broken, missing, or a key that the data must have."""
 
     action: str
     to: int
@@ -28,10 +28,10 @@ class Way:
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """A machine: the ways out of each state that is no end, and the kinds of the ends after them."""
+class DrawnMachine:
+    """A machine: the transitions of each live state, and the kinds of the terminal states after them."""
 
-    ways: tuple[tuple[Way, ...], ...]
+    transitions: tuple[tuple[ModelTransition, ...], ...]
     kinds: tuple[str, ...]
 
     def name(self, number: int) -> str:
@@ -39,8 +39,8 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class Try:
-    """Somebody tries a transition, or to cancel."""
+class Request:
+    """A request to take a transition or to cancel."""
 
     action: str
     reason: str | None
@@ -48,29 +48,29 @@ class Try:
 
 
 @st.composite
-def machines(draw: st.DrawFn) -> Drawn:
+def machines(draw: st.DrawFn) -> DrawnMachine:
     live = draw(st.integers(1, 3))
     kinds = tuple(draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=3)))
     guards = st.sampled_from(["open", "open", "open", "shut", "broken", "missing", "key"])
-    ways: list[tuple[Way, ...]] = []
+    transitions: list[tuple[ModelTransition, ...]] = []
     for number in range(live):
         actions = draw(st.lists(st.sampled_from("abcd"), min_size=1, max_size=4, unique=True))
-        ways.append(
+        transitions.append(
             tuple(
-                Way(action, draw(st.integers(0, live + len(kinds) - 1)), draw(guards), draw(st.booleans()))
+                ModelTransition(action, draw(st.integers(0, live + len(kinds) - 1)), draw(guards), draw(st.booleans()))
                 for action in actions
             )
         )
         # Every state can be reached, as a definition must have it.
         if number + 1 < live:
-            ways[-1] += (Way("next", number + 1, "open", requires_reason=False),)
-    last = tuple(Way(f"end{one}", live + one, "open", requires_reason=False) for one in range(len(kinds)))
-    return Drawn((*ways[:-1], ways[-1] + last), kinds)
+            transitions[-1] += (ModelTransition("next", number + 1, "open", requires_reason=False),)
+    last = tuple(ModelTransition(f"end{one}", live + one, "open", requires_reason=False) for one in range(len(kinds)))
+    return DrawnMachine((*transitions[:-1], transitions[-1] + last), kinds)
 
 
 tries = st.lists(
     st.builds(
-        Try,
+        Request,
         st.sampled_from(["a", "b", "c", "d", "next", "end0", "end1", "end2", "cancel"]),
         st.sampled_from([None, "", "because"]),
         st.sampled_from([{}, {}, {"key": 1}, {"other": 2}]),
@@ -81,82 +81,82 @@ tries = st.lists(
 
 @dataclass
 class Model:
-    """What it means."""
+    """The expected behaviour of a machine."""
 
-    drawn: Drawn
+    machine: DrawnMachine
     state: int = 0
     data: dict[str, int] = field(default_factory=dict[str, int])
     moves: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
 
     @property
     def kind(self) -> str | None:
-        live = len(self.drawn.ways)
-        return None if self.state < live else self.drawn.kinds[self.state - live]
+        live = len(self.machine.transitions)
+        return None if self.state < live else self.machine.kinds[self.state - live]
 
-    def is_open(self, way: Way, one: Try, data: dict[str, int]) -> bool:
-        if way.requires_reason and not one.reason:
+    def is_open(self, transition: ModelTransition, one: Request, data: dict[str, int]) -> bool:
+        if transition.requires_reason and not one.reason:
             return False
-        return way.guard == "open" or (way.guard == "key" and "key" in data)
+        return transition.guard == "open" or (transition.guard == "key" and "key" in data)
 
-    def take(self, one: Try) -> str:
-        """What comes of it: taken, or why not."""
+    def take(self, one: Request) -> str:
+        """Return `taken`, or why the request is refused."""
         if self.kind is not None:
             return "ended"
         if one.action == "cancel":
             return self._cancel(one)
-        for way in self.drawn.ways[self.state]:
-            if way.action == one.action and self.is_open(way, one, {**self.data, **one.data}):
-                self._go(way, one.data)
+        for transition in self.machine.transitions[self.state]:
+            if transition.action == one.action and self.is_open(transition, one, {**self.data, **one.data}):
+                self._go(transition, one.data)
                 return "taken"
         return "refused"
 
-    def _cancel(self, one: Try) -> str:
-        live, kinds = len(self.drawn.ways), self.drawn.kinds
+    def _cancel(self, one: Request) -> str:
+        live, kinds = len(self.machine.transitions), self.machine.kinds
         if "cancel" not in kinds:
             return "not-cancellable"
-        for way in self.drawn.ways[self.state]:
-            leads_there = way.to >= live and kinds[way.to - live] == "cancel"
-            if leads_there and self.is_open(way, one, self.data):
-                self._go(way, {})
+        for transition in self.machine.transitions[self.state]:
+            leads_there = transition.to >= live and kinds[transition.to - live] == "cancel"
+            if leads_there and self.is_open(transition, one, self.data):
+                self._go(transition, {})
                 return "taken"
         return "no-cancel-transition"
 
-    def _go(self, way: Way, data: dict[str, int]) -> None:
+    def _go(self, transition: ModelTransition, data: dict[str, int]) -> None:
         self.data |= data
-        self.state = way.to
-        self.moves.append((way.action, way.to))
+        self.state = transition.to
+        self.moves.append((transition.action, transition.to))
 
 
-def machine_of(drawn: Drawn) -> Machine:
+def machine_of(machine: DrawnMachine) -> Machine:
     def broken(_: InstanceSnapshot) -> bool:
         raise RuntimeError("broken")
 
     guards: dict[str, Guard] = {
         "shut": lambda _: False,
         "broken": broken,
-        "key": lambda situation: "key" in situation.data,
+        "key": lambda snapshot: "key" in snapshot.data,
     }
-    live = len(drawn.ways)
+    live = len(machine.transitions)
     states = [
         State(
-            drawn.name(number),
+            machine.name(number),
             [
                 Transition(
-                    way.action,
-                    drawn.name(way.to),
-                    guard=None if way.guard == "open" else way.guard,
-                    requires_reason=way.requires_reason,
+                    transition.action,
+                    machine.name(transition.to),
+                    guard=None if transition.guard == "open" else transition.guard,
+                    requires_reason=transition.requires_reason,
                 )
-                for way in ways
+                for transition in transitions
             ],
         )
-        for number, ways in enumerate(drawn.ways)
+        for number, transitions in enumerate(machine.transitions)
     ]
-    ends = [State(drawn.name(live + number), kind=kind) for number, kind in enumerate(drawn.kinds)]  # type: ignore[arg-type] # one of the three
-    return Machine("drawn", [*states, *ends], guards=guards)
+    ends = [State(machine.name(live + number), kind=kind) for number, kind in enumerate(machine.kinds)]  # type: ignore[arg-type] # one of the three
+    return Machine("machine", [*states, *ends], guards=guards)
 
 
-async def attempt(engine: Engine, task_id: str, one: Try) -> str:
+async def attempt(engine: Engine, task_id: str, one: Request) -> str:
     try:
         if one.action == "cancel":
             await engine.cancel(task_id, reason=one.reason)
@@ -171,18 +171,18 @@ async def attempt(engine: Engine, task_id: str, one: Try) -> str:
     return "taken"
 
 
-async def play(drawn: Drawn, wanted: list[Try]) -> None:
-    toolbox, model = Toolbox(), Model(drawn)
-    toolbox.add(machine_of(drawn).tool())
+async def play(machine: DrawnMachine, wanted: list[Request]) -> None:
+    toolbox, model = Toolbox(), Model(machine)
+    toolbox.add(machine_of(machine).tool())
     async with open_store("memory:") as store:
         async with Engine(store, toolbox, works=False) as engine:
-            task = await engine.submit("drawn")
+            task = await engine.submit("machine")
             for one in wanted:
                 if model.kind is None:
                     assert await attempt(engine, task.id, one) == model.take(one), one
             seen = await engine.task(task.id)
             assert seen.state is not None
-            assert (seen.state.name, seen.state.number) == (drawn.name(model.state), len(model.moves))
+            assert (seen.state.name, seen.state.number) == (machine.name(model.state), len(model.moves))
         if model.kind is not None:
             async with Engine(store, toolbox) as engine:
                 view = await engine.wait(task.id)
@@ -193,5 +193,5 @@ async def play(drawn: Drawn, wanted: list[Try]) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(machines(), tries)
-def test_a_process_goes_where_the_model_goes_and_nowhere_else(drawn: Drawn, wanted: list[Try]) -> None:
-    asyncio.run(play(drawn, wanted))
+def test_an_instance_takes_the_same_transitions_as_the_model(machine: DrawnMachine, wanted: list[Request]) -> None:
+    asyncio.run(play(machine, wanted))

@@ -1,4 +1,4 @@
-"""The JSON Schema for editors: it is what the models say, and takes what they take."""
+"""The JSON Schema for editors matches the models."""
 
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ def test_the_file_is_current() -> None:
     assert KEPT.read_text(encoding="utf-8") == schema_text(), "run scripts/check --fix"
 
 
-def test_it_takes_what_the_models_take() -> None:
+def test_the_schema_accepts_what_the_models_accept() -> None:
     Draft202012Validator.check_schema(file_schema())  # type: ignore[arg-type] # it is a mapping
     validator: Any = Draft202012Validator(file_schema())  # type: ignore[arg-type] # likewise
     assert list(validator.iter_errors(GOOD)) == []
@@ -49,6 +49,6 @@ def test_it_takes_what_the_models_take() -> None:
     "step",
     [{"id": "a"}, {"id": "a", "set": 1, "sleep": 1}, {"id": "a", "sett": 1}, {"set": 1}, {"id": "a b", "set": 1}],
 )
-def test_it_refuses_what_is_no_step(step: dict[str, Any]) -> None:
+def test_the_schema_refuses_invalid_steps(step: dict[str, Any]) -> None:
     validator: Any = Draft202012Validator(file_schema())  # type: ignore[arg-type] # it is a mapping
     assert list(validator.iter_errors({"raincheck": 1, "workflows": {"a": {"steps": [step]}}}))

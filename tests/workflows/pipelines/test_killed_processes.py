@@ -1,4 +1,4 @@
-"""Processes that are killed in the middle of pipelines: what was done is not done again, and the end is the same."""
+"""When a worker is killed in a pipeline, finished steps are not repeated and the result is the same."""
 
 import asyncio
 import signal
@@ -21,7 +21,7 @@ from raincheck.engine import Engine
 from raincheck.stores.base import Store
 from raincheck.testing import check_invariants
 from tests.support.workflows import killable_pipelines
-from tests.support.workflows.harness import said
+from tests.support.workflows.harness import result_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -31,7 +31,7 @@ def step(step_id: str, *needs: str, **more: Json) -> dict[str, Json]:
     return {"id": step_id, "needs": list(needs), "run": run, **more}
 
 
-TWELVE: list[dict[str, Json]] = [
+STEPS: list[dict[str, Json]] = [
     step("one"),
     step("two", "one"),
     *(step(f"side{number}", "two") for number in range(4)),
@@ -44,8 +44,8 @@ TWELVE: list[dict[str, Json]] = [
 ]
 
 
-class Yard:
-    """A folder with a pipeline, a store and worker processes that come and go."""
+class WorkerPool:
+    """A folder with a pipeline and a store, and the worker processes on it."""
 
     def __init__(self, folder: Path, store: Store, engine: Engine) -> None:
         self.folder, self.store, self.engine = folder, store, engine
@@ -66,14 +66,14 @@ class Yard:
         return Counter(log.read_text().split()) if log.exists() else Counter()
 
     async def wait_for_lines(self, count: int) -> None:
-        """Until the steps have written so much. They are other processes, so there is nothing to wait on but time."""
+        """Wait until the steps have written this many lines. They run in other processes, so this polls."""
         async with asyncio.timeout(30):
             while (await asyncio.to_thread(self.lines)).total() < count:  # noqa: ASYNC110 - see above
                 await asyncio.sleep(0.01)
 
-    async def recorded(self, task_id: TaskId) -> set[str]:
+    async def checkpoint_names(self, task_id: TaskId) -> set[str]:
         journal = await self.store.journal(task_id, Scope.everything(), now=SystemClock().now())
-        return {one.name.partition("[")[0] for one in journal.steps if "[" not in one.name}
+        return {step.name for step in journal.steps if "[" not in step.name}
 
     async def end_of(self, task_id: TaskId) -> View:
         async with asyncio.timeout(45):
@@ -81,77 +81,77 @@ class Yard:
 
 
 @asynccontextmanager
-async def yard_with(folder: Path, flow: dict[str, Any]) -> AsyncGenerator[Yard]:
+async def worker_pool(folder: Path, flow: dict[str, Any]) -> AsyncGenerator[WorkerPool]:
     file = folder / "flow.yaml"
     content = yaml.safe_dump({"raincheck": 1, "workflows": {"flow": flow}})
     await asyncio.to_thread(file.write_text, content)
     toolbox = await asyncio.to_thread(killable_pipelines.toolbox_of, file)
     async with open_store(folder / "tasks.db") as store:
         async with Engine(store, toolbox, settings=killable_pipelines.SETTINGS, works=False) as engine:
-            yard = Yard(folder, store, engine)
+            pool = WorkerPool(folder, store, engine)
             try:
-                yield yard
+                yield pool
             finally:
-                for worker in yard.workers:
+                for worker in pool.workers:
                     if worker.returncode is None:
-                        await yard.kill(worker)
+                        await pool.kill(worker)
         await check_invariants(store)
 
 
-OUTPUT = {str(one["id"]): f"{{{{ steps.{one['id']}.result }}}}" for one in TWELVE}
+OUTPUT = {str(model["id"]): f"{{{{ steps.{model['id']}.result }}}}" for model in STEPS}
 
 
-async def test_a_pipeline_whose_worker_is_killed_again_and_again_comes_to_the_same_end(tmp_path: Path) -> None:
-    async with yard_with(tmp_path, {"steps": TWELVE, "output": OUTPUT}) as yard:
-        task = await yard.engine.submit("flow")
+async def test_a_pipeline_whose_worker_is_killed_repeatedly_has_the_same_result(tmp_path: Path) -> None:
+    async with worker_pool(tmp_path, {"steps": STEPS, "output": OUTPUT}) as pool:
+        task = await pool.engine.submit("flow")
         finished: Counter[str] = Counter()
-        # In the middle of the steps side by side, and of the items.
+        # While steps run in parallel, and while items do.
         for lines in (4, 9):
-            worker = await yard.start_worker()
-            await yard.wait_for_lines(lines)
-            await yard.kill(worker)
-            done = await yard.recorded(task.id)
-            finished |= Counter({name: count for name, count in yard.lines().items() if name in done})
-        await yard.start_worker()
-        view = await yard.end_of(task.id)
-        counted = yard.lines()
+            worker = await pool.start_worker()
+            await pool.wait_for_lines(lines)
+            await pool.kill(worker)
+            done = await pool.checkpoint_names(task.id)
+            finished |= Counter({name: count for name, count in pool.lines().items() if name in done})
+        await pool.start_worker()
+        view = await pool.end_of(task.id)
+        counts = pool.lines()
     assert {"one", "two"} <= finished.keys()
-    assert all(counted[name] == count for name, count in finished.items()), "what is recorded is not run again"
-    result = cast("Any", said(view))
+    assert all(counts[name] == count for name, count in finished.items()), "recorded steps are not run again"
+    result = cast("Any", result_of(view))
     assert not view.task.is_error, result
     ran = {"exit_code": 0, "stderr": ""}
-    expected: dict[str, Json] = {str(one["id"]): {**ran, "stdout": one["id"]} for one in TWELVE}
+    expected: dict[str, Json] = {str(model["id"]): {**ran, "stdout": model["id"]} for model in STEPS}
     expected |= {"each": [{**ran, "stdout": "each"}] * 3, "nap": None, "maybe": None}
     assert result == expected
-    assert counted["each"] >= 3
-    assert set(counted) == {name for name in expected if name not in ("nap", "maybe")}
+    assert counts["each"] >= 3
+    assert set(counts) == {name for name in expected if name not in ("nap", "maybe")}
 
 
-async def test_a_pipeline_that_is_killed_while_it_undoes_goes_on_with_it(tmp_path: Path) -> None:
+async def test_a_pipeline_whose_worker_is_killed_during_compensation_resumes_it(tmp_path: Path) -> None:
     steps = [
         step("one", on_error={"compensate": "undo_one"}),
         step("two", "one", on_error={"compensate": "undo_two"}),
         {"id": "bad", "needs": ["two"], "run": {"shell": "echo bad >> log; exit 3"}},
-        # Beside the one that fails, and stopped with it: it must not be begun again.
+        # Runs beside the failing step and is stopped with it. It must not start again.
         {"id": "beside", "needs": ["two"], "run": {"shell": "echo beside >> log; sleep 60"}},
         step("undo_one"),
         step("undo_two"),
     ]
-    for one in steps[-2:]:
-        del one["needs"]
-    async with yard_with(tmp_path, {"steps": steps}) as yard:
-        task = await yard.engine.submit("flow")
-        worker = await yard.start_worker()
+    for compensation in steps[-2:]:
+        del compensation["needs"]
+    async with worker_pool(tmp_path, {"steps": steps}) as pool:
+        task = await pool.engine.submit("flow")
+        worker = await pool.start_worker()
         async with asyncio.timeout(30):
-            while "undo_two" not in await asyncio.to_thread(yard.lines):  # noqa: ASYNC110 - written by a process
+            while "undo_two" not in await asyncio.to_thread(pool.lines):  # noqa: ASYNC110 - written by a process
                 await asyncio.sleep(0.01)
-        await yard.kill(worker)
-        before = yard.lines()
-        await yard.start_worker()
-        view = await yard.end_of(task.id)
-        counted = yard.lines()
-    message = cast("Any", said(view))["message"]
-    assert message == ("step 'bad' failed (exit) at `run a script of sh`: exit code 3; undone by undo_two, undo_one")
+        await pool.kill(worker)
+        before = pool.lines()
+        await pool.start_worker()
+        view = await pool.end_of(task.id)
+        counts = pool.lines()
+    message = cast("Any", result_of(view))["message"]
+    assert message == ("step 'bad' failed (exit) at `run a shell script`: exit code 3; undone by undo_two, undo_one")
     for name in ("one", "two", "bad", "beside"):
-        assert counted[name] == before[name], name
-    assert counted["undo_one"] == 1
+        assert counts[name] == before[name], name
+    assert counts["undo_one"] == 1

@@ -1,4 +1,4 @@
-"""What an earlier run of a pipeline left, by its checkpoints: what need not be run again, and what must be."""
+"""Which results of an earlier run of a pipeline can be reused, by its checkpoints."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -61,15 +61,15 @@ DONE: Mapping[str, Json] = {
         ("last", {"load": 1, "each": ["a", "b"], "poll": 2, "beside": "c", "join": "d"}),
     ],
 )
-def test_all_that_does_not_come_after_the_step_is_taken(pipeline: Pipeline, step: str, restored: Json) -> None:
+def test_results_of_steps_that_do_not_follow_the_step_are_reused(pipeline: Pipeline, step: str, restored: Json) -> None:
     assert find_restorable(pipeline, step, DONE) == restored
 
 
-def test_what_failed_is_not_taken(pipeline: Pipeline) -> None:
+def test_failed_steps_are_not_reused(pipeline: Pipeline) -> None:
     assert find_restorable(pipeline, "last", {"load": ERROR, "beside": ok(1)}) == {"beside": 1}
 
 
-def test_what_was_undone_is_not_taken(pipeline: Pipeline) -> None:
+def test_undone_steps_are_not_reused(pipeline: Pipeline) -> None:
     text = FLOW.replace("{id: load, set: 1}", "{id: load, set: 1, on_error: {compensate: undo}}")
     pipeline.permissions.file.write_text(text + "      - {id: undo, set: 1}\n")
     undoing = load_workflows(pipeline.permissions.file).pipelines["it"]
@@ -78,12 +78,12 @@ def test_what_was_undone_is_not_taken(pipeline: Pipeline) -> None:
     assert find_restorable(undoing, "join", {**done, "undo": ok(1)}) == {"beside": 2}
 
 
-def test_items_and_rounds_that_may_not_have_been_the_last_are_not_taken(pipeline: Pipeline) -> None:
-    begun = {"load": ok(1), "each[0]": ok("a")}
-    assert find_restorable(pipeline, "join", begun) == {"load": 1}
-    polled = {**begun, "each[1]": ok("b"), "poll": ok(0)}
+def test_items_and_rounds_that_may_be_incomplete_are_not_reused(pipeline: Pipeline) -> None:
+    started = {"load": ok(1), "each[0]": ok("a")}
+    assert find_restorable(pipeline, "join", started) == {"load": 1}
+    polled = {**started, "each[1]": ok("b"), "poll": ok(0)}
     assert find_restorable(pipeline, "join", polled) == {"load": 1, "each": ["a", "b"]}
 
 
-def test_what_the_file_does_not_have_any_more_is_left_out(pipeline: Pipeline) -> None:
+def test_steps_that_the_file_no_longer_has_are_left_out(pipeline: Pipeline) -> None:
     assert find_restorable(pipeline, "join", {"gone": ok(1), "load": ok(1)}) == {"load": 1}

@@ -1,4 +1,4 @@
-"""Pipelines that run: in which order, how often, with which values, and what becomes of errors."""
+"""Pipelines run their steps in order, with conditions, items, rounds, retries and error handling."""
 
 import asyncio
 import json
@@ -11,12 +11,12 @@ from raincheck.core.lifecycle import Phase
 from raincheck.core.payload import Json
 from raincheck.errors import InvalidValue
 from tests.support.workflows import concurrency_functions
-from tests.support.workflows.harness import Workshop, said
+from tests.support.workflows.harness import WorkflowHarness, result_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
 
-async def test_steps_run_one_after_the_other_and_the_last_one_is_the_result(workshop: Workshop) -> None:
+async def test_steps_run_one_after_the_other_and_the_last_one_is_the_result(workflow_harness: WorkflowHarness) -> None:
     text = """
     workflows:
       flow:
@@ -25,10 +25,10 @@ async def test_steps_run_one_after_the_other_and_the_last_one_is_the_result(work
           - {id: greet, set: "hello {{ input.who }}"}
           - {id: many, set: {said: "{{ steps.greet.result }}", times: "{{ input.times + 1 }}"}}
     """
-    assert await workshop.run(text, who="you") == {"said": "hello you", "times": 3}
+    assert await workflow_harness.run(text, who="you") == {"said": "hello you", "times": 3}
 
 
-async def test_the_output_is_made_of_any_step(workshop: Workshop) -> None:
+async def test_the_output_can_use_any_step(workflow_harness: WorkflowHarness) -> None:
     text = """
     workflows:
       flow:
@@ -37,11 +37,11 @@ async def test_the_output_is_made_of_any_step(workshop: Workshop) -> None:
           - {id: b, needs: [], set: 2}
         output: {sum: "{{ steps.a.result + steps.b.result }}", b: "{{ steps.b.status }}"}
     """
-    assert await workshop.run(text) == {"sum": 3, "b": "completed"}
+    assert await workflow_harness.run(text) == {"sum": 3, "b": "completed"}
 
 
-async def test_arguments_that_the_schema_does_not_take_make_no_task(workshop: Workshop) -> None:
-    async with workshop.working("""
+async def test_arguments_that_the_schema_refuses_create_no_task(workflow_harness: WorkflowHarness) -> None:
+    async with workflow_harness.running("""
     workflows:
       flow:
         input: {tag: {type: string, pattern: "^v"}, more: {type: integer, required: false}}
@@ -55,12 +55,14 @@ async def test_arguments_that_the_schema_does_not_take_make_no_task(workshop: Wo
             {"tag": "v", "restored": {}},
         ]
         for arguments in refused:
-            with pytest.raises(InvalidValue, match="can't be run with this"):
-                await workshop.engine.submit("flow", arguments)
-        assert await workshop.result(tag="v1") == "v1"
+            with pytest.raises(InvalidValue, match="does not accept these arguments"):
+                await workflow_harness.engine.submit("flow", arguments)
+        assert await workflow_harness.result(tag="v1") == "v1"
 
 
-async def test_a_step_whose_condition_is_false_is_skipped_and_what_needs_it_runs(workshop: Workshop) -> None:
+async def test_a_step_whose_condition_is_false_is_skipped_and_what_needs_it_runs(
+    workflow_harness: WorkflowHarness,
+) -> None:
     text = """
     workflows:
       flow:
@@ -70,11 +72,11 @@ async def test_a_step_whose_condition_is_false_is_skipped_and_what_needs_it_runs
           - id: after
             set: {status: "{{ steps.publish.status }}", result: "{{ steps.publish.result }}"}
     """
-    assert await workshop.run(text, publish=False) == {"status": "skipped", "result": None}
+    assert await workflow_harness.run(text, publish=False) == {"status": "skipped", "result": None}
 
 
-async def test_what_uses_a_field_of_a_skipped_step_fails_and_says_so(workshop: Workshop) -> None:
-    message = await workshop.failure("""
+async def test_using_a_field_of_a_skipped_step_fails_with_an_error_about_it(workflow_harness: WorkflowHarness) -> None:
+    message = await workflow_harness.failure("""
     workflows:
       flow:
         steps:
@@ -85,7 +87,7 @@ async def test_what_uses_a_field_of_a_skipped_step_fails_and_says_so(workshop: W
     assert "there is no 'x' in nothing" in message
 
 
-async def test_items_run_side_by_side_and_keep_their_order(workshop: Workshop) -> None:
+async def test_items_run_side_by_side_and_keep_their_order(workflow_harness: WorkflowHarness) -> None:
     text = """
     workflows:
       flow:
@@ -95,10 +97,10 @@ async def test_items_run_side_by_side_and_keep_their_order(workshop: Workshop) -
             max_parallel: 3
             set: "{{ item * item + index }}"
     """
-    assert await workshop.run(text) == [0, 2, 6, 12, 20]
+    assert await workflow_harness.run(text) == [0, 2, 6, 12, 20]
 
 
-async def test_items_may_be_written_out_or_come_from_a_mapping(workshop: Workshop) -> None:
+async def test_items_may_be_a_list_in_the_file_or_come_from_a_mapping(workflow_harness: WorkflowHarness) -> None:
     text = """
     workflows:
       flow:
@@ -108,10 +110,10 @@ async def test_items_may_be_written_out_or_come_from_a_mapping(workshop: Worksho
           - {id: b, for_each: input.who, set: "{{ item.key }}={{ item.value }}"}
         output: ["{{ steps.a.result }}", "{{ steps.b.result }}"]
     """
-    assert await workshop.run(text, who={"x": 5, "y": 6}) == [[1, 5], ["x=5", "y=6"]]
+    assert await workflow_harness.run(text, who={"x": 5, "y": 6}) == [[1, 5], ["x=5", "y=6"]]
 
 
-async def test_enough_items_that_succeed_are_a_success(workshop: Workshop) -> None:
+async def test_enough_items_that_succeed_are_a_success(workflow_harness: WorkflowHarness) -> None:
     text = """
     workflows:
       flow:
@@ -119,13 +121,13 @@ async def test_enough_items_that_succeed_are_a_success(workshop: Workshop) -> No
           - {id: each, for_each: "[1, 0, 2]", min_success_rate: 0.6, set: "{{ 2 / item }}"}
         output: {result: "{{ steps.each.result }}", failed: "{{ steps.each.failed }}"}
     """
-    ended = cast("Any", await workshop.run(text))
+    ended = cast("Any", await workflow_harness.run(text))
     assert ended["result"] == [2.0, None, 1.0]
     assert [(one["index"], one["error"]["kind"]) for one in ended["failed"]] == [(1, "expression")]
 
 
-async def test_too_few_items_that_succeed_are_a_failure(workshop: Workshop) -> None:
-    message = await workshop.failure("""
+async def test_too_few_items_that_succeed_are_a_failure(workflow_harness: WorkflowHarness) -> None:
+    message = await workflow_harness.failure("""
     workflows:
       flow:
         steps: [{id: each, for_each: "[1, 0, 0]", min_success_rate: 0.5, set: "{{ 2 / item }}"}]
@@ -133,38 +135,42 @@ async def test_too_few_items_that_succeed_are_a_failure(workshop: Workshop) -> N
     assert "2 of 3 items failed, the first at index 1" in message
 
 
-async def test_no_items_are_no_failure(workshop: Workshop) -> None:
-    assert await workshop.run("workflows: {flow: {steps: [{id: each, for_each: '[]', set: 1}]}}") == []
+async def test_a_step_without_items_succeeds(workflow_harness: WorkflowHarness) -> None:
+    assert await workflow_harness.run("workflows: {flow: {steps: [{id: each, for_each: '[]', set: 1}]}}") == []
 
 
 @pytest.mark.parametrize("items", [5, "text", list(range(1_001))])
-async def test_what_is_no_list_or_too_long_a_list_is_an_error(workshop: Workshop, items: Json) -> None:
+async def test_for_each_over_no_list_or_too_long_a_list_is_an_error(
+    workflow_harness: WorkflowHarness, items: Json
+) -> None:
     text = "workflows: {flow: {input: {x: {}}, steps: [{id: each, for_each: input.x, set: 1}]}}"
-    assert "failed (expression)" in await workshop.failure(text, x=items)
+    assert "failed (expression)" in await workflow_harness.failure(text, x=items)
 
 
-async def test_a_rate_is_met_exactly(workshop: Workshop) -> None:
+async def test_a_rate_is_met_exactly(workflow_harness: WorkflowHarness) -> None:
     text = """
     workflows:
       flow:
         steps: [{id: each, for_each: range(10), min_success_rate: 0.7, set: "{{ 1 // (item // 3) }}"}]
     """
-    assert await workshop.run(text) == [None, None, None, 1, 1, 1, 0, 0, 0, 0]
+    assert await workflow_harness.run(text) == [None, None, None, 1, 1, 1, 0, 0, 0, 0]
 
 
-async def test_rounds_end_where_the_step_or_the_question_fails(workshop: Workshop) -> None:
+async def test_rounds_end_where_the_step_or_the_question_fails(workflow_harness: WorkflowHarness) -> None:
     for step in ("until: result.x, max_rounds: 3, set: 1", "until: result, max_rounds: 3, set: '{{ 1 // 0 }}'"):
-        message = await workshop.failure(f"workflows: {{flow: {{steps: [{{id: a, {step}}}]}}}}")
+        message = await workflow_harness.failure(f"workflows: {{flow: {{steps: [{{id: a, {step}}}]}}}}")
         assert "failed (expression)" in message
 
 
-async def test_an_output_that_can_not_be_worked_out_is_an_error(workshop: Workshop) -> None:
-    message = await workshop.failure("workflows: {flow: {steps: [{id: a, set: 1}], output: '{{ steps.a.result.x }}'}}")
-    assert message.startswith("the output can't be worked out")
+async def test_an_output_that_can_not_be_evaluated_is_an_error(workflow_harness: WorkflowHarness) -> None:
+    message = await workflow_harness.failure(
+        "workflows: {flow: {steps: [{id: a, set: 1}], output: '{{ steps.a.result.x }}'}}"
+    )
+    assert message.startswith("the output can't be evaluated")
 
 
-async def test_tasks_can_be_told_apart_by_what_they_are_about(workshop: Workshop) -> None:
-    async with workshop.working("""
+async def test_tasks_can_be_listed_by_subject(workflow_harness: WorkflowHarness) -> None:
+    async with workflow_harness.running("""
     workflows:
       flow:
         input: {tag: {type: string, default: none}, n: {type: integer, default: 1}}
@@ -175,23 +181,23 @@ async def test_tasks_can_be_told_apart_by_what_they_are_about(workshop: Workshop
         assert task.subject == "v1/1"
 
 
-async def test_rounds_go_on_until_it_holds(workshop: Workshop) -> None:
+async def test_rounds_repeat_until_the_condition_holds(workflow_harness: WorkflowHarness) -> None:
     text = """
     workflows:
       flow:
         steps: [{id: poll, until: result >= 9, max_rounds: 5, every: 0.01, set: "{{ round * 3 }}"}]
     """
-    assert await workshop.run(text) == 9
+    assert await workflow_harness.run(text) == 9
 
 
-async def test_rounds_come_to_an_end_if_it_never_holds(workshop: Workshop) -> None:
-    message = await workshop.failure(
+async def test_rounds_end_if_the_condition_never_holds(workflow_harness: WorkflowHarness) -> None:
+    message = await workflow_harness.failure(
         "workflows: {flow: {steps: [{id: poll, until: result > 9, max_rounds: 2, set: '{{ round }}'}]}}"
     )
-    assert "did not hold after 2 rounds" in message
+    assert "was still false after 2 rounds" in message
 
 
-async def test_a_failed_step_is_tried_again_as_often_as_it_says(workshop: Workshop) -> None:
+async def test_a_failed_step_is_retried_as_often_as_it_declares(workflow_harness: WorkflowHarness) -> None:
     text = """
     workflows:
       flow:
@@ -200,22 +206,22 @@ async def test_a_failed_step_is_tried_again_as_often_as_it_says(workshop: Worksh
             run: {shell: 'echo x >> tries; test "$(wc -l < tries)" -ge 3'}
             retry: {attempts: 4, backoff: 0.01, factor: 1}
     """
-    assert await workshop.run(text) == {"exit_code": 0, "stdout": "", "stderr": ""}
-    assert (workshop.folder / "tries").read_text() == "x\nx\nx\n"
+    assert await workflow_harness.run(text) == {"exit_code": 0, "stdout": "", "stderr": ""}
+    assert (workflow_harness.folder / "tries").read_text() == "x\nx\nx\n"
 
 
-async def test_only_the_kinds_that_it_names_are_tried_again(workshop: Workshop) -> None:
-    message = await workshop.failure("""
+async def test_only_the_declared_kinds_of_errors_are_retried(workflow_harness: WorkflowHarness) -> None:
+    message = await workflow_harness.failure("""
     workflows:
       flow:
         steps:
           - {id: once, run: {shell: "echo x >> tries; exit 1"}, retry: {attempts: 4, on: [timeout]}}
     """)
     assert "exit code 1" in message
-    assert (workshop.folder / "tries").read_text() == "x\n"
+    assert (workflow_harness.folder / "tries").read_text() == "x\n"
 
 
-async def test_a_pipeline_goes_on_after_an_error_that_it_may_ignore(workshop: Workshop) -> None:
+async def test_a_pipeline_continues_after_an_error_that_it_may_ignore(workflow_harness: WorkflowHarness) -> None:
     text = """
     workflows:
       flow:
@@ -224,11 +230,13 @@ async def test_a_pipeline_goes_on_after_an_error_that_it_may_ignore(workshop: Wo
           - {id: after, set: {status: "{{ steps.bad.status }}", error: "{{ steps.bad.error }}"}}
     """
     error = {"kind": "exit", "message": "exit code 3: oh no"}
-    assert await workshop.run(text) == {"status": "failed", "error": error}
+    assert await workflow_harness.run(text) == {"status": "failed", "error": error}
 
 
-async def test_a_failure_stops_what_runs_and_undoes_what_was_done_the_latest_first(workshop: Workshop) -> None:
-    message = await workshop.failure("""
+async def test_a_failure_stops_running_steps_and_undoes_finished_ones_latest_first(
+    workflow_harness: WorkflowHarness,
+) -> None:
+    message = await workflow_harness.failure("""
     workflows:
       flow:
         steps:
@@ -245,13 +253,13 @@ async def test_a_failure_stops_what_runs_and_undoes_what_was_done_the_latest_fir
           - {id: undo_third, run: {shell: "echo third >> log"}}
           - {id: undo_bad, run: {shell: "echo bad >> log"}}
     """)
-    assert (workshop.folder / "log").read_text() == "third\nbad\nsecond\nfirst one\n"
-    assert message.startswith("step 'bad' failed (exit) at `run a script of sh`: exit code 7; ")
+    assert (workflow_harness.folder / "log").read_text() == "third\nbad\nsecond\nfirst one\n"
+    assert message.startswith("step 'bad' failed (exit) at `run a shell script`: exit code 7; ")
     assert "undone by undo_third, undo_bad, undo_first" in message
-    assert "undo_second could not undo: exit code 1" in message
+    assert "undo step undo_second failed: exit code 1" in message
 
 
-async def test_what_undoes_something_does_not_run_if_all_goes_well(workshop: Workshop) -> None:
+async def test_compensations_do_not_run_if_the_pipeline_succeeds(workflow_harness: WorkflowHarness) -> None:
     text = """
     workflows:
       flow:
@@ -259,18 +267,18 @@ async def test_what_undoes_something_does_not_run_if_all_goes_well(workshop: Wor
           - {id: a, set: 1, on_error: {compensate: undo}}
           - {id: undo, run: {shell: "echo undone > log"}}
     """
-    assert await workshop.run(text) == 1
-    assert not (workshop.folder / "log").exists()
+    assert await workflow_harness.run(text) == 1
+    assert not (workflow_harness.folder / "log").exists()
 
 
-async def test_not_more_steps_run_side_by_side_than_may(workshop: Workshop) -> None:
-    place = str(workshop.folder)
+async def test_no_more_steps_run_at_once_than_max_parallel(workflow_harness: WorkflowHarness) -> None:
+    group = str(workflow_harness.folder)
     steps: list[Json] = [
         {
             "id": f"s{number}",
             "needs": [],
             "python": f"{concurrency_functions.__name__}:meet",
-            "with": {"place": place},
+            "with": {"group": group},
         }
         for number in range(6)
     ]
@@ -279,16 +287,16 @@ async def test_not_more_steps_run_side_by_side_than_may(workshop: Workshop) -> N
         {
             "id": "most",
             "needs": needs,
-            "python": f"{concurrency_functions.__name__}:most",
-            "with": {"place": place},
+            "python": f"{concurrency_functions.__name__}:max_running",
+            "with": {"group": group},
         }
     )
     text = json.dumps({"raincheck": 1, "workflows": {"flow": {"max_parallel": 2, "steps": steps}}})
-    assert await workshop.run(text) == 2
+    assert await workflow_harness.run(text) == 2
 
 
-async def test_artifacts_can_be_read_while_the_task_works(workshop: Workshop) -> None:
-    async with workshop.working("""
+async def test_artifacts_can_be_read_while_the_task_works(workflow_harness: WorkflowHarness) -> None:
+    async with workflow_harness.running("""
     workflows:
       flow:
         steps:
@@ -304,8 +312,8 @@ async def test_artifacts_can_be_read_while_the_task_works(workshop: Workshop) ->
         assert await engine.result(task.id) == {"yes": True}
 
 
-async def test_the_status_names_the_steps_under_way(workshop: Workshop) -> None:
-    async with workshop.working("""
+async def test_the_status_names_the_running_steps(workflow_harness: WorkflowHarness) -> None:
+    async with workflow_harness.running("""
     workflows:
       flow:
         steps:
@@ -321,8 +329,8 @@ async def test_the_status_names_the_steps_under_way(workshop: Workshop) -> None:
         await engine.cancel(task.id)
 
 
-async def test_steps_that_are_restored_are_not_run(workshop: Workshop) -> None:
-    async with workshop.working(
+async def test_steps_that_are_restored_are_not_run(workflow_harness: WorkflowHarness) -> None:
+    async with workflow_harness.running(
         """
     workflows:
       flow:
@@ -335,17 +343,17 @@ async def test_steps_that_are_restored_are_not_run(workshop: Workshop) -> None:
     ) as engine:
         task = await engine.submit("flow", {"restored": {"a": {"stdout": "kept"}, "c": 1}}, validate=False)
         view = await engine.wait(task.id)
-        assert (view.task.is_error, said(view)) == (False, 1)
+        assert (view.task.is_error, result_of(view)) == (False, 1)
         task = await engine.submit("flow", {"restored": {"a": {"stdout": "kept"}}}, validate=False)
         assert (await engine.wait(task.id)).task.is_error
-    assert not (workshop.folder / "log").exists(), "what another task did is not undone here"
-    assert (await asyncio.to_thread(workshop.load)).pipelines["flow"].predecessors("c") == {"a", "b"}
+    assert not (workflow_harness.folder / "log").exists(), "what another task did is not undone here"
+    assert (await asyncio.to_thread(workflow_harness.load)).pipelines["flow"].predecessors("c") == {"a", "b"}
 
 
-async def test_a_task_that_is_cancelled_stops_its_commands(workshop: Workshop, tmp_path: Path) -> None:
+async def test_a_task_that_is_cancelled_stops_its_commands(workflow_harness: WorkflowHarness, tmp_path: Path) -> None:
     script = "trap 'echo stopped > log; exit' TERM; echo on > began; while :; do sleep 0.02; done"
     (tmp_path / "script").write_text(script)
-    async with workshop.working("workflows: {flow: {steps: [{id: a, run: [sh, script]}]}}") as engine:
+    async with workflow_harness.running("workflows: {flow: {steps: [{id: a, run: [sh, script]}]}}") as engine:
         task = await engine.submit("flow")
         async with asyncio.timeout(10):
             while not await asyncio.to_thread((tmp_path / "began").exists):  # noqa: ASYNC110 - written by a process

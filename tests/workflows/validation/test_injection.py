@@ -1,10 +1,10 @@
-"""Commands that are given a script: no value may be part of it."""
+"""No value may become part of a script or choose a program."""
 
 import pytest
 
 from raincheck.workflows import InvalidWorkflow
 from raincheck.workflows.validation import steps
-from tests.support.workflows.harness import Workshop
+from tests.support.workflows.harness import WorkflowHarness
 
 
 @pytest.fixture(autouse=True)
@@ -15,12 +15,12 @@ def _every_command_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steps, "is_command", is_there)
 
 
-def faults(workshop: Workshop, argv: str, stdin: str = "") -> list[tuple[str, str]]:
+def faults(workflow_harness: WorkflowHarness, argv: str, stdin: str = "") -> list[tuple[str, str]]:
     """What is wrong with a command, and where."""
     steps = f"[{{id: it, run: {{argv: [{argv}], stdin: '{stdin}'}}}}]"
-    workshop.write(f"workflows: {{flow: {{input: {{x: {{default: 1}}}}, steps: {steps}}}}}")
+    workflow_harness.write(f"workflows: {{flow: {{input: {{x: {{default: 1}}}}, steps: {steps}}}}}")
     try:
-        workshop.load()
+        workflow_harness.load()
     except InvalidWorkflow as error:
         return [(fault.where, fault.message) for fault in error.diagnostics]
     return []
@@ -66,8 +66,8 @@ def faults(workshop: Workshop, argv: str, stdin: str = "") -> list[tuple[str, st
         ("php, -r, 'f({{ input.x }});'", 2),
     ],
 )
-def test_no_value_becomes_part_of_a_script(workshop: Workshop, argv: str, place: int) -> None:
-    ((where, message),) = faults(workshop, argv)
+def test_no_value_becomes_part_of_a_script(workflow_harness: WorkflowHarness, argv: str, place: int) -> None:
+    ((where, message),) = faults(workflow_harness, argv)
     assert where == f"workflows.flow.steps.it.run.argv.{place}"
     assert "use `shell:` with `env:`, or pass the value as a further argument" in message
 
@@ -87,8 +87,10 @@ def test_no_value_becomes_part_of_a_script(workshop: Workshop, argv: str, place:
         ("python3, -u, '{{ input.x }}'", 2),
     ],
 )
-def test_no_value_becomes_the_program_behind_another(workshop: Workshop, argv: str, place: int) -> None:
-    ((where, message),) = faults(workshop, argv)
+def test_no_value_becomes_the_program_that_a_wrapper_runs(
+    workflow_harness: WorkflowHarness, argv: str, place: int
+) -> None:
+    ((where, message),) = faults(workflow_harness, argv)
     assert where == f"workflows.flow.steps.it.run.argv.{place}"
     assert "callers must not choose the program" in message
 
@@ -115,20 +117,20 @@ def test_no_value_becomes_the_program_behind_another(workshop: Workshop, argv: s
         "ssh, '{{ input.x }}.example.org', uptime",
     ],
 )
-def test_values_that_are_arguments_of_a_script_are_fine(workshop: Workshop, argv: str) -> None:
-    assert not faults(workshop, argv)
+def test_values_may_be_arguments_of_a_script(workflow_harness: WorkflowHarness, argv: str) -> None:
+    assert not faults(workflow_harness, argv)
 
 
 @pytest.mark.parametrize(
     "argv", ["sh", "bash, -eu", "sh, -s, '{{ input.x }}'", "env, python3, -", "sudo, bash", "python3, -u", "node, -, a"]
 )
-def test_no_value_is_read_as_a_script(workshop: Workshop, argv: str) -> None:
-    ((where, message),) = faults(workshop, argv, "echo {{ input.x }}")
+def test_no_value_on_standard_input_is_read_as_a_script(workflow_harness: WorkflowHarness, argv: str) -> None:
+    ((where, message),) = faults(workflow_harness, argv, "echo {{ input.x }}")
     assert where == "workflows.flow.steps.it.run.stdin"
     assert "reads its script from there: give it a constant one" in message
-    assert not faults(workshop, argv, "echo constant")
+    assert not faults(workflow_harness, argv, "echo constant")
 
 
 @pytest.mark.parametrize("argv", ["cat", "sh, build.sh", "sh, -c, cat", "python3, -m, json.tool", "sudo, tee, file"])
-def test_values_that_a_script_reads_are_fine(workshop: Workshop, argv: str) -> None:
-    assert not faults(workshop, argv, "{{ input.x }}")
+def test_values_may_be_the_standard_input_of_a_script(workflow_harness: WorkflowHarness, argv: str) -> None:
+    assert not faults(workflow_harness, argv, "{{ input.x }}")

@@ -1,4 +1,4 @@
-"""Pipelines that can't work: all of it is told at once, with file and line, before anything is run."""
+"""All errors of a pipeline are reported at once, with file and line, before anything runs."""
 
 from pathlib import Path
 
@@ -6,34 +6,34 @@ import pytest
 
 from raincheck.workflows import InvalidWorkflow, load_workflows
 from tests.support.workflows import step_functions
-from tests.support.workflows.harness import Workshop
+from tests.support.workflows.harness import WorkflowHarness
 
 FUNCTIONS = step_functions.__name__
 PLAIN = "workflows: {a: {steps: [{id: a, set: 1}]}}"
 
 
-def faults(workshop: Workshop, text: str) -> dict[str, str]:
+def faults(workflow_harness: WorkflowHarness, text: str) -> dict[str, str]:
     """What is wrong, by where."""
-    workshop.write(text)
+    workflow_harness.write(text)
     with pytest.raises(InvalidWorkflow) as raised:
-        workshop.load()
+        workflow_harness.load()
     return {fault.where: f"{fault.line}: {fault.message}" for fault in raised.value.diagnostics}
 
 
-def step_faults(workshop: Workshop, step: str, head: str = "") -> dict[str, str]:
+def step_faults(workflow_harness: WorkflowHarness, step: str, head: str = "") -> dict[str, str]:
     """What is wrong with a step that has another before it and one beside it."""
     text = (
         f"{head}\nworkflows:\n  flow:\n    input: {{x: {{default: 1}}}}\n    steps:\n"
         f"      - {{id: first, set: 1}}\n      - {{id: it, needs: [first], {step}}}\n"
         f"      - {{id: beside, needs: [], set: 1}}\n"
     )
-    found = faults(workshop, text)
+    found = faults(workflow_harness, text)
     return {where.removeprefix("workflows.flow.steps."): message.partition(": ")[2] for where, message in found.items()}
 
 
-def test_everything_is_told_at_once_with_its_line(workshop: Workshop) -> None:
+def test_all_errors_are_reported_at_once_with_their_lines(workflow_harness: WorkflowHarness) -> None:
     found = faults(
-        workshop,
+        workflow_harness,
         """
         allow: {folder: x}
         workflows:
@@ -58,21 +58,23 @@ def test_everything_is_told_at_once_with_its_line(workshop: Workshop) -> None:
         """,
     )
     assert found == {
-        "allow.folder": "3: it is not known here: did you mean folders?",
-        "workflows.flow.inputs": "6: it is not known here: did you mean input?",
-        "workflows.flow.input.a.type": "8: this is no JSON Schema: 'strin' is not valid under any of the given schemas",
-        "workflows.flow.input.task": "9: no input can be called 'task': choose another name",
-        "workflows.flow.steps.one.run": "12: there is no command 'no-such-command-at-all': install it, or see PATH",
-        "workflows.flow.steps.two.sett": "14: it is not known here: did you mean set?",
-        "workflows.flow.steps.one.id": "15: another step is called 'one' too: give one of them another id",
+        "allow.folder": "3: unknown key: did you mean folders?",
+        "workflows.flow.inputs": "6: unknown key: did you mean input?",
+        "workflows.flow.input.a.type": (
+            "8: this is not a valid JSON Schema: 'strin' is not valid under any of the given schemas"
+        ),
+        "workflows.flow.input.task": "9: the input name 'task' is reserved: choose another name",
+        "workflows.flow.steps.one.run": "12: there is no command 'no-such-command-at-all': install it, or check PATH",
+        "workflows.flow.steps.two.sett": "14: unknown key: did you mean set?",
+        "workflows.flow.steps.one.id": "15: another step has the id 'one' too: rename one of them",
         "workflows.flow.steps.one.set": (
-            "16: step 'three' begins when this one has ended: move it up, and name what it needs"
+            "16: step 'three' starts after this one has ended: move it up, and declare what it needs"
         ),
         "workflows.flow.steps.three.timeout": (
             "19: a duration is written like 30s, 5m, 2h or 1d, or as a number of seconds, not 'soon'"
         ),
-        "workflows.flow.steps.three.needs.1": "18: there is no step 'nobody': there is four, one, three, two",
-        "workflows.flow.steps.four.set": "22: there is no name 'nothing' here: there is env, input, steps",
+        "workflows.flow.steps.three.needs.1": "18: there is no step 'nobody': the steps are four, one, three, two",
+        "workflows.flow.steps.four.set": "22: there is no name 'nothing' here: use one of env, input, steps",
     }
 
 
@@ -80,25 +82,29 @@ def test_everything_is_told_at_once_with_its_line(workshop: Workshop) -> None:
     ("step", "where", "message"),
     [
         ("set: '{{ steps.gone.result }}'", "it.set", "there is no step 'gone'"),
-        ("set: '{{ steps.beside.result }}'", "it.set", "need not have ended by then"),
-        ("set: '{{ steps.it.result }}'", "it.set", "step 'it' has not ended by then: others may use what comes of it"),
+        ("set: '{{ steps.beside.result }}'", "it.set", "may not have ended here"),
+        ("set: '{{ steps.it.result }}'", "it.set", "step 'it' has not ended here: only other steps can use its result"),
         ("set: '{{ steps.first.stdout }}'", "it.set", "did you mean steps.first.result.stdout?"),
         ("set: '{{ steps.first.reslt }}'", "it.set", "did you mean steps.first.result?"),
         ("set: '{{ steps[input.x].result }}'", "it.set", "name the step"),
-        ("set: '{{ input.y }}'", "it.set", "there is no input 'y': there is x"),
+        ("set: '{{ input.y }}'", "it.set", "there is no input 'y': the inputs are x"),
         ("set: '{{ env.HOME }}'", "it.set", "add it to `allow.env`"),
         ("set: '{{ item }}'", "it.set", "there is no name 'item' here"),
         ("set: {a: [1, '{{ (1 }}']}", "it.set.a.1", "unexpected"),
         ("set: '{{ input.x '", "it.set", "a {{ is not closed: add }}"),
         ("set: 1, if: '{{ true }}'", "it.if", "write it without {{ and }}"),
-        ("set: 1, if: 'a ==='", "it.if", "is no expression"),
+        ("set: 1, if: 'a ==='", "it.if", "is not an expression"),
         ("set: 1, if: env.HOME", "it.if", "env can't be used here"),
         ("set: 1, for_each: item", "it.for_each", "there is no name 'item' here"),
         ("set: 1, for_each: 5", "it.for_each", "it must be text or a list, not 5"),
         ("set: 1, until: result", "it", "`until` needs `max_rounds`"),
-        ("set: 1, every: 5s", "it", "are for `until`"),
-        ("set: 1, max_parallel: 2", "it", "are for `for_each`"),
-        ("set: 1, until: itm, max_rounds: 2", "it.until", "there is no name 'itm' here: there is input, result, round"),
+        ("set: 1, every: 5s", "it", "need `until`"),
+        ("set: 1, max_parallel: 2", "it", "need `for_each`"),
+        (
+            "set: 1, until: itm, max_rounds: 2",
+            "it.until",
+            "there is no name 'itm' here: use one of input, result, round",
+        ),
         ("set: 1, on_error: {compensate: gone}", "it.on_error.compensate", "there is no step 'gone'"),
         ("set: 1, on_error: {compensate: it}", "it.on_error.compensate", "can't undo itself"),
         ("set: 1, on_error: stop", "it.on_error", "it must be fail, continue, or {compensate: ID}"),
@@ -106,22 +112,22 @@ def test_everything_is_told_at_once_with_its_line(workshop: Workshop) -> None:
         ("set: 1, retry: {attempts: 2, on: [never]}", "it.retry.on.0", "it must be 'exit', 'timeout'"),
         ("set: 1, min_success_rate: 2, for_each: '[]'", "it.min_success_rate", "it must be at most 1, not 2"),
         ("set: 1, timeout: 5s", "it", "set takes no timeout"),
-        ("set: 1, with: {a: 1}", "it", "`with` is for python and workflow"),
-        ("set: 1, sleep: 5", "it", "this is set and sleep: give it exactly one of"),
-        ("if: true", "it", "this does nothing: give it exactly one of"),
-        ("run: null", "it", "run says nothing"),
-        ("run: echo hi", "it.run", "a command is a list of words, such as [git, status]"),
+        ("set: 1, with: {a: 1}", "it", "`with` is only for python and workflow"),
+        ("set: 1, sleep: 5", "it", "it has set and sleep: give it exactly one of"),
+        ("if: true", "it", "it has no action: give it exactly one of"),
+        ("run: null", "it", "run is empty"),
+        ("run: echo hi", "it.run", "a command is a list of arguments, such as [git, status]"),
         ("run: []", "it.run", "it is empty"),
         ("set: 1, retry: 3", "it.retry", "it must be a mapping, not 3: write {attempts: 3}"),
         ("ask: Go on?", "it.ask", "write {message: …}"),
-        ("ask: {message: a, schema: {type: object, properties: {}}}", "it.ask.schema", "name the fields alone"),
+        ("ask: {message: a, schema: {type: object, properties: {}}}", "it.ask.schema", "write only the fields"),
         ("set: 1, if: input.x = 1", "it.if", "did you mean ==?"),
         ("python: os.getcwd", "it.python", "write module:function, such as os:getcwd"),
         ("run: {}", "it.run", "either argv or shell"),
         ("run: {argv: [echo], shell: ls}", "it.run", "either argv or shell"),
         ("run: ['{{ input.x }}']", "it.run", "callers must not choose the program"),
         ("run: [./gone]", "it.run", "there is no file './gone' in "),
-        ("run: {shell: 'echo {{ input.x }}'}", "it.run.shell", "pass them by `env`"),
+        ("run: {shell: 'echo {{ input.x }}'}", "it.run.shell", "pass them through `env`"),
         ("run: {argv: [ls], cwd: ..}", "it.run.cwd", "add it to `allow.folders`"),
         ("run: [echo, '{{ nobody }}']", "it.run.1", "there is no name 'nobody'"),
         ("run: {argv: [echo], output: xml}", "it.run.output", "it must be 'text', 'json', 'lines' or 'bytes'"),
@@ -129,23 +135,23 @@ def test_everything_is_told_at_once_with_its_line(workshop: Workshop) -> None:
         ("http: {url: 'https://evil.example/'}", "it.http.url", "add it to `allow.hosts`"),
         ("http: {url: 'https://evil.example/{{ input.x }}'}", "it.http.url", "add it to `allow.hosts`"),
         ("http: {url: 'http://[::1]:8080/'}", "it.http.url", "host '[::1]:8080' is not allowed"),
-        ("http: {url: 'ftp://x'}", "it.http.url", "a URL begins with"),
+        ("http: {url: 'ftp://x'}", "it.http.url", "a URL must start with"),
         ("http: {}", "it.http.url", "it is missing"),
         ("http: {url: 'http://a/', json: 1, body: b}", "it.http", "either json or body"),
-        ("python: nothing", "it.python", "is not written right"),
-        ("python: 'no_such_module:f'", "it.python", "can't be had: ModuleNotFoundError"),
-        (f"python: '{FUNCTIONS}:gone'", "it.python", "can't be had: AttributeError"),
+        ("python: nothing", "it.python", "is not valid"),
+        ("python: 'no_such_module:f'", "it.python", "can't be imported: ModuleNotFoundError"),
+        (f"python: '{FUNCTIONS}:gone'", "it.python", "can't be imported: AttributeError"),
         (f"python: '{FUNCTIONS}:not_a_function'", "it.python", "is not a function"),
         (
             "python: 'tests.support.workflows.step_functions:double', with: {m: 1}",
             "it.with",
-            "it can't be called like that",
+            "the function does not accept these arguments",
         ),
-        ("call: {server: s, tool: t}", "it.call.server", "there is no server 's' in `servers`: there is none"),
-        ("workflow: gone", "it.workflow", "there is no workflow 'gone': there is flow"),
+        ("call: {server: s, tool: t}", "it.call.server", "there is no server 's': `servers` declares none"),
+        ("workflow: gone", "it.workflow", "there is no workflow 'gone': the workflows are flow"),
         ("ask: {message: '{{ env.HOME }}'}", "it.ask.message", "env can't be used here"),
-        ("ask: {message: hi, schema: {a: {type: 5}}}", "it.ask.schema.a.type", "this is no JSON Schema"),
-        ("ask: {message: hi, schema: {a: {type: object}}}", "it.ask.schema.a", "nobody can be asked for this"),
+        ("ask: {message: hi, schema: {a: {type: 5}}}", "it.ask.schema.a.type", "this is not a valid JSON Schema"),
+        ("ask: {message: hi, schema: {a: {type: object}}}", "it.ask.schema.a", "a form can't have this field"),
         ("ask: {message: hi, schema: {a: {type: array, items: {type: string}}}}", "it.ask.schema.a", "an enum"),
         ("sample: {prompt: a, messages: []}", "it.sample.messages", "it is empty"),
         ("sample: {}", "it.sample", "either a prompt or messages"),
@@ -154,20 +160,20 @@ def test_everything_is_told_at_once_with_its_line(workshop: Workshop) -> None:
         ("set: 1, artifact: ''", "it.artifact", "at least 1 character"),
     ],
 )
-def test_a_step_that_can_not_work_is_a_fault(workshop: Workshop, step: str, where: str, message: str) -> None:
-    found = step_faults(workshop, step)
+def test_an_invalid_step_is_an_error(workflow_harness: WorkflowHarness, step: str, where: str, message: str) -> None:
+    found = step_faults(workflow_harness, step)
     assert message in found.get(where, ""), found
     assert len(found) == 1
 
 
 @pytest.mark.parametrize("host", ["*.example.org", "a:b", "a:0", "a:70000", "me@a", "[::1", "[x::1]", "a?b", "[a]:1:2"])
-def test_a_host_that_no_request_can_have_is_a_fault(workshop: Workshop, host: str) -> None:
-    assert list(faults(workshop, f"allow: {{hosts: [b, '{host}']}}\n{PLAIN}")) == ["allow.hosts.1"]
+def test_a_host_that_no_request_can_have_is_an_error(workflow_harness: WorkflowHarness, host: str) -> None:
+    assert list(faults(workflow_harness, f"allow: {{hosts: [b, '{host}']}}\n{PLAIN}")) == ["allow.hosts.1"]
 
 
-def test_steps_that_wait_for_each_other_are_named_in_a_circle(workshop: Workshop) -> None:
+def test_a_cycle_of_needs_is_reported_with_its_steps(workflow_harness: WorkflowHarness) -> None:
     found = faults(
-        workshop,
+        workflow_harness,
         """
         workflows:
           flow:
@@ -180,9 +186,9 @@ def test_steps_that_wait_for_each_other_are_named_in_a_circle(workshop: Workshop
     assert found == {"workflows.flow.steps.a.needs": "6: these steps wait for each other: a -> c -> b -> a"}
 
 
-def test_workflows_that_run_each_other_without_end_are_named_in_a_circle(workshop: Workshop) -> None:
+def test_a_cycle_of_workflows_is_reported_with_their_names(workflow_harness: WorkflowHarness) -> None:
     found = faults(
-        workshop,
+        workflow_harness,
         """
         workflows:
           a: {steps: [{id: x, workflow: b}]}
@@ -196,9 +202,9 @@ def test_workflows_that_run_each_other_without_end_are_named_in_a_circle(worksho
     }
 
 
-def test_a_circle_of_workflows_may_lead_through_state_machines(workshop: Workshop) -> None:
+def test_a_cycle_of_workflows_may_include_state_machines(workflow_harness: WorkflowHarness) -> None:
     found = faults(
-        workshop,
+        workflow_harness,
         """
         workflows:
           a: {steps: [{id: x, workflow: b}]}
@@ -219,9 +225,9 @@ def test_a_circle_of_workflows_may_lead_through_state_machines(workshop: Worksho
     }
 
 
-def test_what_undoes_a_step_is_no_part_of_the_order(workshop: Workshop) -> None:
+def test_compensating_steps_are_not_part_of_the_order(workflow_harness: WorkflowHarness) -> None:
     found = faults(
-        workshop,
+        workflow_harness,
         """
         workflows:
           flow:
@@ -243,15 +249,15 @@ def test_what_undoes_a_step_is_no_part_of_the_order(workshop: Workshop) -> None:
         ("raincheck: 1\nworkflows: {a: 5}", "workflows.a: it must be a mapping, not 5"),
         (
             "raincheck: 1\nworkflows: {a: {}}",
-            "workflows.a.steps: it is missing: a workflow has steps,",
+            "workflows.a.steps: it is missing: a workflow has `steps`",
         ),
         (
             "raincheck: 1\nworkflows: {a: {steps: [], states: {}}}",
-            "workflows.a: it has steps,",
+            "workflows.a: it has both `steps`",
         ),
         ("raincheck: 1\nworkflows: {a: {steps: []}}", "workflows.a.steps: it is empty"),
-        ("raincheck: 1\nworkflows: {a b: {steps: [{id: a, set: 1}]}}", "'a b' is no name"),
-        ("raincheck: 1\nworkflows: {a: {steps: [{id: a b, set: 1}]}}", "'a b' is not written right"),
+        ("raincheck: 1\nworkflows: {a b: {steps: [{id: a, set: 1}]}}", "'a b' is not a valid name"),
+        ("raincheck: 1\nworkflows: {a: {steps: [{id: a b, set: 1}]}}", "'a b' is not valid"),
         ("raincheck: 1\nservers: {s: {}}\nworkflows: {a: {steps: [{id: a, set: 1}]}}", "either a command or a url"),
         (
             "raincheck: 1\nworkflows: {a: {subject: '{{ steps }}', steps: [{id: a, set: 1}]}}",
@@ -264,7 +270,7 @@ def test_what_undoes_a_step_is_no_part_of_the_order(workshop: Workshop) -> None:
         ),
         ("raincheck: 1\nworkflows: {a: {input: {x: 5}, steps: [{id: a, set: 1}]}}", "a JSON Schema is a mapping"),
         (f"raincheck: 1\nservers: {{s: {{command: [gone-gone]}}}}\n{PLAIN}", "there is no command 'gone-gone'"),
-        (f"raincheck: 1\nservers: {{s: {{url: 'x'}}}}\n{PLAIN}", "servers.s.url: a URL begins with"),
+        (f"raincheck: 1\nservers: {{s: {{url: 'x'}}}}\n{PLAIN}", "servers.s.url: a URL must start with"),
         (
             f"raincheck: 1\nservers: {{s: {{url: 'https://x', headers: {{A: '{{{{ input.x }}}}'}}}}}}\n{PLAIN}",
             "no name 'input'",
@@ -272,34 +278,34 @@ def test_what_undoes_a_step_is_no_part_of_the_order(workshop: Workshop) -> None:
         (f"raincheck: 1\nservers: {{s: {{command: [ls], headers: {{A: b}}}}}}\n{PLAIN}", "only a server with a url"),
         (
             f"raincheck: 1\nallow: {{hosts: ['https://x/']}}\n{PLAIN}",
-            "allow.hosts.0: 'https://x/' is not written right",
+            "allow.hosts.0: 'https://x/' is not valid",
         ),
         ("raincheck: 1\nworkflows: {a: {timeout: 0, steps: [{id: a, set: 1}]}}", "it must be at least 0.001, not 0"),
         ("raincheck: 1\nworkflows: {a: {input: {x: {pattern: '('}}, steps: [{id: a, set: 1}]}}", "is not a 'regex'"),
         ("raincheck: 1\nworkflows: {a: {steps: [{id: a, set: 1, on_error: {compensate: a}}]}}", "can't undo itself"),
-        ("[1, 2]", "a file is a mapping"),
+        ("[1, 2]", "a file must be a mapping"),
         ("raincheck: 1\nworkflows: [1]", "workflows: it must be a mapping, not a list"),
     ],
 )
-def test_a_file_that_can_not_work_is_a_fault(workshop: Workshop, text: str, message: str) -> None:
-    workshop.file.write_text(text)
+def test_an_invalid_file_is_an_error(workflow_harness: WorkflowHarness, text: str, message: str) -> None:
+    workflow_harness.file.write_text(text)
     with pytest.raises(InvalidWorkflow) as raised:
-        workshop.load()
+        workflow_harness.load()
     assert message in str(raised.value)
 
 
-def test_a_file_without_its_first_line_is_checked_all_the_same(workshop: Workshop) -> None:
-    workshop.file.write_text("workflows: {a: {steps: [{id: a, set: '{{ gone }}'}]}}")
+def test_a_file_without_its_first_line_is_still_checked(workflow_harness: WorkflowHarness) -> None:
+    workflow_harness.file.write_text("workflows: {a: {steps: [{id: a, set: '{{ gone }}'}]}}")
     with pytest.raises(InvalidWorkflow) as raised:
-        workshop.load()
+        workflow_harness.load()
     missing, other = raised.value.diagnostics
-    assert missing.message == "it is missing: begin the file with `raincheck: 1`"
+    assert missing.message == "it is missing: start the file with `raincheck: 1`"
     assert other.where == "workflows.a.steps.a.set"
 
 
-def test_what_a_step_hands_to_another_workflow_is_what_that_takes(workshop: Workshop) -> None:
+def test_arguments_for_another_workflow_are_checked_against_its_input(workflow_harness: WorkflowHarness) -> None:
     found = faults(
-        workshop,
+        workflow_harness,
         """
         workflows:
           child:
@@ -314,22 +320,22 @@ def test_what_a_step_hands_to_another_workflow_is_what_that_takes(workshop: Work
         """,
     )
     assert {where.rpartition("steps.")[2]: message for where, message in found.items()} == {
-        "none.with": "11: workflow 'child' needs 'n' too",
+        "none.with": "11: workflow 'child' requires 'n': add it",
         "wrong.with.n": "12: 'five' is not of type 'integer'",
         "wrong.with.m": "12: workflow 'child' does not take 'm': it takes many, n",
     }
 
 
-def test_commands_may_be_called_as_yaml_writes_true_and_false(workshop: Workshop) -> None:
-    workshop.write("workflows: {a: {steps: [{id: a, run: [true]}, {id: b, run: [false], on_error: continue}]}}")
-    assert workshop.load()
+def test_commands_may_be_called_as_yaml_writes_true_and_false(workflow_harness: WorkflowHarness) -> None:
+    workflow_harness.write("workflows: {a: {steps: [{id: a, run: [true]}, {id: b, run: [false], on_error: continue}]}}")
+    assert workflow_harness.load()
 
 
-def test_names_differ_over_all_files_of_a_folder(tmp_path: Path) -> None:
+def test_workflow_names_are_unique_in_a_folder(tmp_path: Path) -> None:
     for name in ("one.yaml", "two.yml"):
         (tmp_path / name).write_text("raincheck: 1\nworkflows: {same: {steps: [{id: a, set: 1}]}}\n")
     with pytest.raises(
-        InvalidWorkflow, match=r"two\.yml:2: workflows\.same: a workflow of this name is in .*one\.yaml"
+        InvalidWorkflow, match=r"two\.yml:2: workflows\.same: a workflow with this name is in .*one\.yaml"
     ):
         load_workflows(tmp_path)
 
@@ -341,17 +347,17 @@ def test_workflows_of_a_folder_may_run_each_other(tmp_path: Path) -> None:
     assert set(load_workflows(tmp_path).definitions) == {"a", "b"}
 
 
-def test_a_folder_without_files_is_a_fault(tmp_path: Path) -> None:
-    with pytest.raises(InvalidWorkflow, match="there is no"):
+def test_a_folder_without_files_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InvalidWorkflow, match="this folder has no"):
         load_workflows(tmp_path)
 
 
-def test_the_version_is_a_digest_of_what_the_workflow_says(workshop: Workshop) -> None:
+def test_the_version_is_a_digest_of_the_definition(workflow_harness: WorkflowHarness) -> None:
     def version(step: str, more: str = "") -> str:
-        workshop.write(
+        workflow_harness.write(
             f"workflows: {{flow: {{{more} steps: [{{id: a, set: {step}}}]}}, other: {{steps: [{{id: a, set: 1}}]}}}}"
         )
-        return workshop.load().definitions["flow"].version
+        return workflow_harness.load().definitions["flow"].version
 
     assert version("1") == version("1")
     assert len(version("1")) == 12

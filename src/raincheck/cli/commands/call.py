@@ -39,27 +39,29 @@ Examples:
   raincheck call unix:reports.sock build_report @arguments.json --detach
   raincheck call URL search 'tags:=["a", "b"]' --header 'Authorization: Bearer …' --json
 
-Arguments are name=value, read as the tool's schema says; name:=JSON; @file.json or - (stdin) for an object with all of
-them. On a terminal, what the task asks is asked there, and Ctrl-C offers to detach or to cancel.
+Arguments are name=value, parsed by the tool's schema; name:=JSON; @file.json or - (stdin) for an object with all of
+them. On a terminal, the command asks the questions of the task, and Ctrl-C offers to detach or to cancel.
 {EXIT_CODES_HELP}"""
 
 
 def call(
     server: Annotated[str, typer.Argument(metavar="SERVER", help="A URL, a command in quotes, or unix:PATH.")],
-    tool: Annotated[str | None, typer.Argument(metavar="[TOOL]", help="Which tool to call.")] = None,
+    tool: Annotated[str | None, typer.Argument(metavar="[TOOL]", help="The tool to call.")] = None,
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="What to call it with.")
+        list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="The arguments of the tool.")
     ] = None,
     lists: Annotated[bool, typer.Option("--list", help="List the tools with their arguments.")] = False,
-    detach: Annotated[bool, typer.Option("--detach", help="Don't wait for a task: say how to come back.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Don't wait for a task: print how to resume it.")] = False,
     timeout: TimeoutOption = None,
     header: HeaderOption = None,
     key: Annotated[
         str | None,
-        typer.Option("--idempotency-key", metavar="KEY", help="Begin it once, however often it is called with this."),
+        typer.Option(
+            "--idempotency-key", metavar="KEY", help="Start the call only once, however often it is sent with this key."
+        ),
     ] = None,
     no_check: Annotated[
-        bool, typer.Option("--no-check", help="Send the arguments though they don't fit the tool's schema.")
+        bool, typer.Option("--no-check", help="Send the arguments without checking them against the tool's schema.")
     ] = False,
     calls: CallsOption = None,
     connect_timeout: ConnectTimeoutOption = DEFAULT_CONNECT_TIMEOUT,
@@ -68,7 +70,7 @@ def call(
 ) -> None:
     """Call a tool, and wait for its result.
 
-    However long it takes, and through what it asks.
+    The call may take any time, and may ask questions.
     """
     try:
         check_quotes(server, tool, arguments or [])
@@ -77,7 +79,7 @@ def call(
     # Imported here: the SDK takes most of a second to import, and other commands don't need it.
     from raincheck.cli.remote.session import call_tool, show_tools
 
-    wishes = ConnectionOptions(
+    options = ConnectionOptions(
         headers=header,
         calls_path=calls,
         connect_timeout=connect_timeout,
@@ -86,9 +88,9 @@ def call(
         timeout=timeout,
     )
     if tool is None or lists:
-        run_call(show_tools(server, wishes), as_json=as_json)
+        run_call(show_tools(server, options), as_json=as_json)
     run_call(
-        call_tool(server, tool, arguments or [], wishes, detach=detach, idempotency_key=key, validate=not no_check),
+        call_tool(server, tool, arguments or [], options, detach=detach, idempotency_key=key, validate=not no_check),
         as_json=as_json,
     )
 
@@ -99,10 +101,10 @@ FILES = (".py", ".js", ".mjs", ".cjs", ".ts", ".jar", ".sh")
 
 
 def check_quotes(server: str, tool: str | None, arguments: Sequence[str]) -> None:
-    """Reject words that can only belong to the command of a server of one word.
+    """Reject words that can only belong to the command of a server that was given as one word.
 
     Raises:
-        UsageError: there are some. The error says what to write.
+        UsageError: there are such words. The error suggests what to write.
     """
     if tool is None or ADDRESS.match(server) or len(server.split()) != 1:
         return
@@ -115,9 +117,9 @@ def check_quotes(server: str, tool: str | None, arguments: Sequence[str]) -> Non
     command = shlex.quote(redact_command(words[:end]).text)
     rest = " ".join(shlex.quote(word) for word in redact_command(words[end:]).words)
     stray = redact_command([tool if _is_file(tool) else words[2]]).text
-    why = "is a file, and no tool" if _is_file(tool) else "is no argument, which would be name=value"
+    reason = "is a file, not a tool" if _is_file(tool) else "is not an argument of the form name=value"
     raise UsageError(
-        f"{stray!r} {why}: if it belongs to the command of the server, put all of that in quotes, as in "
+        f"{stray!r} {reason}: if it belongs to the command of the server, put the whole command in quotes, as in "
         f"{' '.join(filter(None, ['raincheck call', command, rest]))}"
     )
 
@@ -127,6 +129,6 @@ def _is_argument(word: str) -> bool:
 
 
 def _is_file(word: str) -> bool:
-    # A tool may have the name of a file here, unless it looks like a file.
-    looks_so = os.sep in word or Path(word).suffix != ""
-    return word.endswith(FILES) or (looks_so and Path(word).is_file())
+    # A tool may have the same name as a file, unless the name looks like a path.
+    looks_like_path = os.sep in word or Path(word).suffix != ""
+    return word.endswith(FILES) or (looks_like_path and Path(word).is_file())

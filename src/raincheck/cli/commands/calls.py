@@ -20,10 +20,10 @@ from raincheck.cli.options import (
 )
 
 IDS = """
-The id is that of a call which `raincheck call` left under way; its beginning is enough. A server that is a command is
-started again, where it was started then, with the environment as it is now. A header is not kept, nor a
-password or a token in a URL: give them again, by --header and --server. What looks secret in a command is kept, in a
-file that you alone can read, and not shown.
+The id is that of a saved call, which `raincheck call` detached from; a prefix of it is enough. If the server is a
+command, it is started again in the same folder, with the current environment. Headers are not saved, and neither are
+passwords and tokens in a URL: pass them again, with --header and --server. Secrets in a command are saved, in a file
+that only you can read, and are not shown.
 """
 
 # Text after a line that contains only \b is not rewrapped.
@@ -35,7 +35,7 @@ Examples:
   raincheck wait 01a1e261d7ab
   raincheck wait 01a1e261d7ab --timeout 60 --json
 
-Without an id, the calls that are under way are listed.
+Without an id, the saved calls are listed.
 {IDS}{EXIT_CODES_HELP}"""
 
 GET = f"""
@@ -51,9 +51,9 @@ Examples:
 \b
   raincheck cancel 01a1e261d7ab
 {IDS}
-It ends with 0 if the task is cancelled, or asked to stop; with 1 if it had ended before, or
-its workflow does not allow it; and with 2 if it could not be tried, or is not in the book. One that is cancelled is
-struck off that, so a second time ends with 2.
+Exit codes: 0 the task was cancelled, or asked to stop; 1 it had already ended, or its workflow does not allow the
+cancel; 2 usage or connection error, or the call is not saved. A cancelled call is removed from the saved calls, so
+cancelling it again ends with 2.
 """
 
 ANSWER = f"""
@@ -64,20 +64,19 @@ Examples:
   raincheck answer 01a1e261d7ab --decline
   raincheck answer 01a1e261d7ab --key 7f3a size=large
 
-Answers are written as the arguments of `raincheck call`, and checked by the form that the task asks with.
+Answers are written like the arguments of `raincheck call`, and checked against the form of the question.
 {IDS}
-It ends with 0 if it is answered; with 1 if the server refuses the answer; and with 2 if it could not be tried, or the
-task asks nothing.
+Exit codes: 0 success; 1 the server refused the answer; 2 usage or connection error, or the task has no open question.
 """
 
-IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The task's id, or its beginning.")]
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The task's id, or a prefix of it.")]
 
 
 def wait(
-    task_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="The task's id, or its beginning.")] = None,
+    task_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="The task's id, or a prefix of it.")] = None,
     timeout: TimeoutOption = None,
     forget: Annotated[
-        bool, typer.Option("--forget", help="Remove it from the saved calls, and leave the task alone.")
+        bool, typer.Option("--forget", help="Remove the call from the saved calls, without cancelling the task.")
     ] = False,
     server: ServerOption = None,
     header: HeaderOption = None,
@@ -86,7 +85,7 @@ def wait(
     verbose: VerboseOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Wait for a call that is under way, or list them."""
+    """Wait for the result of a saved call, or list the saved calls."""
     from raincheck.cli.remote.saved_calls import print_saved_calls
     from raincheck.cli.remote.session import forget_task, wait_for_task
     from raincheck.client import SavedCalls
@@ -99,7 +98,7 @@ def wait(
         run_call(print_saved_calls(SavedCalls(path), as_json=as_json), as_json=as_json)
     if forget:
         run_call(forget_task(SavedCalls(path), task_id, as_json=as_json), as_json=as_json)
-    wishes = ConnectionOptions(
+    options = ConnectionOptions(
         headers=header,
         calls_path=calls,
         connect_timeout=connect_timeout,
@@ -108,7 +107,7 @@ def wait(
         timeout=timeout,
         server=server,
     )
-    run_call(wait_for_task(task_id, wishes), as_json=as_json)
+    run_call(wait_for_task(task_id, options), as_json=as_json)
 
 
 def get(
@@ -120,13 +119,13 @@ def get(
     verbose: VerboseOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how a call is now, or its result.
+    """Show the status of a saved call, or its result.
 
-    It stays in the saved calls, even if it has ended.
+    The call stays in the saved calls, even if it has ended.
     """
     from raincheck.cli.remote.session import print_status
 
-    wishes = ConnectionOptions(
+    options = ConnectionOptions(
         headers=header,
         calls_path=calls,
         connect_timeout=connect_timeout,
@@ -134,7 +133,7 @@ def get(
         as_json=as_json,
         server=server,
     )
-    run_call(print_status(task_id, wishes), as_json=as_json)
+    run_call(print_status(task_id, options), as_json=as_json)
 
 
 def cancel(
@@ -146,10 +145,10 @@ def cancel(
     verbose: VerboseOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Stop a call that is under way."""
+    """Cancel a saved call."""
     from raincheck.cli.remote.session import cancel_task
 
-    wishes = ConnectionOptions(
+    options = ConnectionOptions(
         headers=header,
         calls_path=calls,
         connect_timeout=connect_timeout,
@@ -157,16 +156,16 @@ def cancel(
         as_json=as_json,
         server=server,
     )
-    run_call(cancel_task(task_id, wishes), as_json=as_json)
+    run_call(cancel_task(task_id, options), as_json=as_json)
 
 
 def answer(
     task_id: IdArgument,
     values: Annotated[list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="The answer.")] = None,
-    decline: Annotated[bool, typer.Option("--decline", help="Say no.")] = False,
-    dismiss: Annotated[bool, typer.Option("--dismiss", help="Say neither yes nor no.")] = False,
+    decline: Annotated[bool, typer.Option("--decline", help="Decline to answer.")] = False,
+    dismiss: Annotated[bool, typer.Option("--dismiss", help="Dismiss the question without an answer.")] = False,
     key: Annotated[
-        str | None, typer.Option("--key", metavar="KEY", help="Which question, if there are several.")
+        str | None, typer.Option("--key", metavar="KEY", help="The key of the question, if there are several.")
     ] = None,
     server: ServerOption = None,
     header: HeaderOption = None,
@@ -175,13 +174,13 @@ def answer(
     verbose: VerboseOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Answer what a call that is under way asks."""
+    """Answer a question of a saved call."""
     from raincheck.cli.remote.session import answer_task
 
     if decline + dismiss + bool(values) > 1:
-        fail("one of --decline, --dismiss and an answer", as_json=as_json)
+        fail("--decline, --dismiss and an answer exclude each other: give one of them", as_json=as_json)
     action = "decline" if decline else "cancel" if dismiss else "accept"
-    wishes = ConnectionOptions(
+    options = ConnectionOptions(
         headers=header,
         calls_path=calls,
         connect_timeout=connect_timeout,
@@ -189,4 +188,4 @@ def answer(
         as_json=as_json,
         server=server,
     )
-    run_call(answer_task(task_id, values or [], action, key, wishes), as_json=as_json)
+    run_call(answer_task(task_id, values or [], action, key, options), as_json=as_json)

@@ -44,7 +44,9 @@ def print_findings(report: Report, console: Console | None = None) -> None:
     table.add_column("requirement", ratio=1)
     for finding in report.results:
         style = STYLES[finding.outcome]
-        table.add_row(Text(finding.outcome, style), finding.check.id, finding.check.level, _words(finding, style))
+        table.add_row(
+            Text(finding.outcome, style), finding.check.id, finding.check.level, _requirement_text(finding, style)
+        )
     console.print(table)
     console.print()
     console.print(Text(f"{_name(report)}: {report.summary}", "bold red" if report.has_failed else "bold green"))
@@ -52,55 +54,55 @@ def print_findings(report: Report, console: Console | None = None) -> None:
         finding.outcome is CheckOutcome.SKIPPED and NO_TOOL_PREFIX in finding.detail for finding in report.results
     )
     if without:
-        console.print(f"{without} checks had no tool to call: say with --tools FILE which of yours to call for what")
+        console.print(f"{without} checks had no tool to call: assign your server's tools with --tools FILE")
 
 
-def _words(finding: CheckResult, style: str) -> Text:
-    words = Text(finding.check.requirement)
+def _requirement_text(finding: CheckResult, style: str) -> Text:
+    text = Text(finding.check.requirement)
     if finding.detail:
-        words.append(f"\n{finding.detail}", style)
-    return words
+        text.append(f"\n{finding.detail}", style)
+    return text
 
 
 def _name(report: Report) -> str:
-    said = " ".join(str(report.server[key]) for key in ("name", "version") if report.server.get(key))
-    return f"{said} ({report.target})" if said else report.target
+    server_name = " ".join(str(report.server[key]) for key in ("name", "version") if report.server.get(key))
+    return f"{server_name} ({report.target})" if server_name else report.target
 
 
 async def run(
-    target: ConformanceTarget, roles: Roles, checks: list[Check], pace: Timings, *, shows_bar: bool
+    target: ConformanceTarget, roles: Roles, checks: list[Check], timings: Timings, *, shows_bar: bool
 ) -> Report:
     """Run the checks, with a progress bar on a terminal."""
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not (shows_bar and console.is_terminal)) as bar:
         line = bar.add_task(f"checking {target}", total=len(checks))
 
-        def told(finding: CheckResult) -> None:
+        def on_result(finding: CheckResult) -> None:
             bar.update(line, advance=1, description=finding.check.id)
 
-        return await run_suite(target, roles, checks=checks, timings=pace, on_result=told)
+        return await run_suite(target, roles, checks=checks, timings=timings, on_result=on_result)
 
 
 def make_target(words: list[str], headers: list[str], other_headers: list[str]) -> ConformanceTarget:
     is_url = len(words) == 1 and words[0].startswith(("http://", "https://"))
-    ours, others = parse_headers(headers), parse_headers(other_headers)
+    own_headers, other_caller_headers = parse_headers(headers), parse_headers(other_headers)
     if is_url:
-        return ConformanceTarget(url=words[0], headers=ours, other_headers=others)
-    return ConformanceTarget(command=words, headers=ours, other_headers=others)
+        return ConformanceTarget(url=words[0], headers=own_headers, other_headers=other_caller_headers)
+    return ConformanceTarget(command=words, headers=own_headers, other_headers=other_caller_headers)
 
 
 def select_checks(globs: list[str] | None) -> list[Check]:
     """Return the checks whose ids match one of the globs."""
     chosen = [check for check in CHECKS if not globs or any(fnmatch.fnmatchcase(check.id, glob) for glob in globs)]
     if not chosen:
-        raise ValueError(f"no check has an id like {', '.join(map(repr, globs or []))}")
+        raise ValueError(f"no check has an id that matches {', '.join(map(repr, globs or []))}")
     return chosen
 
 
 FAILED = 1
 
-ANSWERED_WITHIN = 10.0
-"""Seconds that a response may take."""
+RESPONSE_TIMEOUT = 10.0
+"""The maximum number of seconds for a response."""
 
 # Text after a line that contains only \b is not rewrapped.
 EPILOG = """
@@ -109,37 +111,39 @@ Examples:
 \b
   raincheck conformance 2025-11-25 http://127.0.0.1:8000/mcp
   raincheck conformance 2025-11-25 -- python server.py
-  raincheck conformance 2025-11-25 --tools roles.toml --only 'g1-cancel-*' URL
+  raincheck conformance 2025-11-25 --tools roles.toml --only 'v2025-cancel-*' URL
   raincheck conformance 2025-11-25 --header 'Authorization: Bearer ONE' \\
                            --other-header 'Authorization: Bearer TWO' URL
 
-It ends with 0 if nothing failed (warnings are allowed), 1 if something failed, 2 if it could not be run.
+Exit codes: 0 no check failed (warnings are allowed); 1 a check failed; 2 the checks could not be run.
 """
 
 
 def check_v2025(
     target: Annotated[
         list[str],
-        typer.Argument(metavar="TARGET", help="The server: its URL, or after -- the command that starts it."),
+        typer.Argument(metavar="TARGET", help="The server: its URL or, after --, the command that starts it."),
     ],
     header: Annotated[
-        list[str] | None, typer.Option(metavar="HEADER", help="A header to send, 'Name: value'. Repeatable.")
+        list[str] | None, typer.Option(metavar="HEADER", help="An HTTP header to send, as 'Name: value'. Repeatable.")
     ] = None,
     other_header: Annotated[
-        list[str] | None, typer.Option(metavar="HEADER", help="A header of somebody else, who must see nothing.")
+        list[str] | None,
+        typer.Option(metavar="HEADER", help="A header of another caller, who must see no task of the first."),
     ] = None,
     tools: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Which tools to call for what: a TOML or JSON file.")
+        Path | None,
+        typer.Option(metavar="FILE", help="A TOML or JSON file that assigns the server's tools to the checks."),
     ] = None,
     only: Annotated[
-        list[str] | None, typer.Option(metavar="GLOB", help="Only the checks with such an id. Repeatable.")
+        list[str] | None, typer.Option(metavar="GLOB", help="Only run the checks whose ids match. Repeatable.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.1, help="How long an answer may take.")
-    ] = ANSWERED_WITHIN,
+        float, typer.Option(metavar="SECONDS", min=0.1, help="The maximum time for a response.")
+    ] = RESPONSE_TIMEOUT,
 ) -> None:
-    """Check a server of the tasks of MCP 2025-11-25 ("G1"), over Streamable HTTP or stdio."""
+    """Check a server that implements the tasks of MCP 2025-11-25, over Streamable HTTP or stdio."""
     # Imported here: the suite and its client take as long to import as all the rest, and other commands don't need
     # them.
     from raincheck.conformance.caller import Timings
@@ -154,8 +158,8 @@ def check_v2025(
         fail(str(error), as_json=as_json)
     try:
         report = run_with_signals(run(checked, roles, checks, Timings(timeout=timeout), shows_bar=not as_json))
-    except CommunicationError as trouble:
-        fail(f"{checked}: {trouble}", as_json=as_json)
+    except CommunicationError as error:
+        fail(f"{checked}: {error}", as_json=as_json)
     if as_json:
         typer.echo(json.dumps(report.as_json(), indent=2))
     else:

@@ -25,8 +25,8 @@ Examples:
   raincheck doctor --store /var/lib/tasks.db --json
   raincheck doctor --store postgresql://app@db.example.com/tasks
 
-It only reads. Each line says ok, warn or bad, and what to do. It ends with 0, with 1 if something is bad, or with 2 if
-there is no such store, or it is of another program or a newer raincheck.
+It only reads. Each line has a verdict (ok, warn or bad) and, if there is a problem, what to do. Exit codes: 0 success;
+1 a finding is bad; 2 there is no such store, or it belongs to another program or a newer raincheck.
 """
 
 STYLES = {Severity.OK: "green", Severity.WARN: "yellow", Severity.BAD: "bold red"}
@@ -37,16 +37,16 @@ def doctor(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Look for what is wrong with a store and its tasks."""
+    """Check the health of a store and its tasks."""
 
     async def work(clock: Clock) -> bool:
-        where, findings = await examine(store, clock)
+        location, findings = await examine(store, clock)
         worst = worst_severity(findings)
         if as_json:
-            told = {"store": where, "verdict": worst, "findings": [asdict(finding) for finding in findings]}
-            typer.echo(json.dumps(told, indent=2))
+            report = {"store": location, "verdict": worst, "findings": [asdict(finding) for finding in findings]}
+            typer.echo(json.dumps(report, indent=2))
         else:
-            print_checkup(where, findings)
+            print_checkup(location, findings)
         return worst is not Severity.BAD
 
     run_on_store(ctx, work)
@@ -55,7 +55,7 @@ def doctor(
 async def examine(store: str | None, clock: Clock) -> tuple[str, list[HealthFinding]]:
     """Return the store's location, and all findings."""
     path = await asyncio.to_thread(find_store_file, store)
-    where = await asyncio.to_thread(describe_store, store)
+    location = await asyncio.to_thread(describe_store, store)
     findings: list[HealthFinding] = []
     if path is not None:
         from raincheck.operations.file_health import check_file
@@ -70,8 +70,8 @@ async def examine(store: str | None, clock: Clock) -> tuple[str, list[HealthFind
     except StoreError as error:
         if path is None and isinstance(error, NotAStore | SchemaMismatch):
             raise
-        findings.insert(0, HealthFinding.bad("opens", str(error), "do that, then look again"))
-    return where, findings
+        findings.insert(0, HealthFinding.bad("opens", str(error), "do that, then run doctor again"))
+    return location, findings
 
 
 async def _examine_database(store: str | None, clock: Clock) -> list[HealthFinding]:
@@ -82,20 +82,20 @@ async def _examine_database(store: str | None, clock: Clock) -> list[HealthFindi
     return await check_database(target, clock)
 
 
-def print_checkup(where: str, findings: list[HealthFinding], console: Console | None = None) -> None:
-    """Print a line for each finding, with the remedy below those that are not fine."""
+def print_checkup(location: str, findings: list[HealthFinding], console: Console | None = None) -> None:
+    """Print a line for each finding, with the remedy below each problem."""
     console = console or make_console()
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold", ratio=1)
     for finding in findings:
-        said = Text(finding.said)
+        text = Text(finding.said)
         if finding.do is not None:
-            said.append(f"\n-> {finding.do}", "bold")
-        table.add_row(Text(finding.verdict, STYLES[finding.verdict]), finding.name, said)
+            text.append(f"\n-> {finding.do}", "bold")
+        table.add_row(Text(finding.verdict, STYLES[finding.verdict]), finding.name, text)
     console.print(table)
     console.print()
     counts = {verdict: sum(finding.verdict is verdict for finding in findings) for verdict in Severity}
     summary = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
-    console.print(Text(f"{where}: {summary}", STYLES[worst_severity(findings)]), soft_wrap=True)
+    console.print(Text(f"{location}: {summary}", STYLES[worst_severity(findings)]), soft_wrap=True)

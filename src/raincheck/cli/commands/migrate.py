@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 
 LOCK_TIMEOUT = 10.0
+"""Seconds to wait for a process that locks the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class SchemaState:
     version: int
     """The version of raincheck's tables; 0 if there are none."""
     has_queue: bool | None = None
-    """Whether the tables of its queue are the newest; None if it needs none."""
+    """Whether the tables of its queue are up to date; None if it has no queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +58,17 @@ class MigrationReport:
     def __str__(self) -> str:
         before, after = self.before, self.after
         if before == after:
-            return f"{self.store} is up to date, at version {after.version}: nothing was changed"
-        said: list[str] = []
+            return f"{self.store} is up to date at version {after.version}: nothing was changed"
+        changes: list[str] = []
         if before.version != after.version:
-            said.append(f"its tables were {_done(before.version)} version {after.version}")
+            changes.append(f"its tables were {_verb(before.version)} version {after.version}")
         if before.has_queue is not after.has_queue:
-            said.append("those of its queue (Procrastinate's) were made or brought up to date")
-        return f"{self.store}: {', and '.join(said)}"
+            changes.append("the tables of its queue (Procrastinate) were created or brought up to date")
+        return f"{self.store}: {', and '.join(changes)}"
 
 
-def _done(before: int) -> str:
-    return f"brought from version {before} to" if before else "made, at"
+def _verb(before: int) -> str:
+    return f"migrated from version {before} to" if before else "created at"
 
 
 async def migrate_store(name: str | None) -> MigrationReport:
@@ -78,7 +79,7 @@ async def migrate_store(name: str | None) -> MigrationReport:
     """
     address = await asyncio.to_thread(resolve_address, name)
     if isinstance(address, MemoryAddress):
-        raise ConfigurationError("what is kept in memory: has no schema: name a store in a file or a database")
+        raise ConfigurationError("a store in memory has no schema: name a store in a file or a database")
     if isinstance(address, SqliteAddress):
         path = address.path
         return await _migrate(name, str(path.absolute()), lambda: asyncio.to_thread(_read_file_schema, path))
@@ -87,11 +88,13 @@ async def migrate_store(name: str | None) -> MigrationReport:
     return await _migrate(name, target.display_url, lambda: _read_database_schema(target))
 
 
-async def _migrate(name: str | None, shown: str, look: Callable[[], Awaitable[SchemaState]]) -> MigrationReport:
-    before = await look()
+async def _migrate(
+    name: str | None, display_url: str, read_schema: Callable[[], Awaitable[SchemaState]]
+) -> MigrationReport:
+    before = await read_schema()
     # Opening a store brings it up to date.
     async with open_store(name):
-        return MigrationReport(shown, before, await look())
+        return MigrationReport(display_url, before, await read_schema())
 
 
 def _read_file_schema(path: Path) -> SchemaState:
@@ -112,10 +115,10 @@ async def _read_database_schema(target: "DatabaseTarget") -> SchemaState:
     from raincheck.stores.postgres.connection import open_connection
     from raincheck.stores.postgres.migrate import newest_version, schema_version
 
-    known = await newest_version()
+    newest = await newest_version()
     async with open_connection(target) as connection:
         return SchemaState(
-            await schema_version(connection, target, known), await is_migrated(connection, target.jobs_schema)
+            await schema_version(connection, target, newest), await is_migrated(connection, target.jobs_schema)
         )
 
 
@@ -128,17 +131,17 @@ Examples:
   raincheck migrate --store 'postgresql://owner@db.example.com/app?schema=tasks&procrastinate_schema=jobs'
   raincheck migrate --store /var/lib/tasks.db --json
 
-In a database it makes the tables of raincheck in the schema that the URL names by ?schema= (else raincheck), and those
-of its queue in that of ?procrastinate_schema= (else the same). Servers and workers do the same when they start, if they
-may: with this, they need no right to make tables. What can't be done whole is not done at all. It ends with 0, also if
-there was nothing to do, or with 2 if the store can't be used.
+In a database it creates raincheck's tables in the schema that ?schema= in the URL names (default: raincheck), and the
+tables of its queue in that of ?procrastinate_schema= (default: the same schema). Servers and workers do the same when
+they start, if they have the right: after this command, they don't need the right to create tables. A migration that
+fails changes nothing. Exit codes: 0 success, also if there was nothing to do; 2 the store can't be used.
 """
 
 
 def migrate(store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Make a store's tables, or bring them up to date."""
+    """Create a store's tables, or bring them up to date."""
     try:
-        done = run_with_signals(migrate_store(store))
+        report = run_with_signals(migrate_store(store))
     except RaincheckError as error:
         fail(str(error), as_json=as_json)
-    typer.echo(format_json(done.as_json) if as_json else str(done))
+    typer.echo(format_json(report.as_json) if as_json else str(report))

@@ -29,23 +29,23 @@ from raincheck.server.unix.server import serve_until_signal
 
 STDIN = 0
 
-PIECE = 65_536
+CHUNK_SIZE = 65_536
 
 ListenCallback = Callable[[str], None]
 """Called with the address once the server listens."""
 
 
 async def serve_stdio(tasks: Tasks) -> None:
-    """Serve the process that started this one, until it closes stdin, or a signal arrives."""
+    """Serve the parent process, until it closes stdin, or a signal arrives."""
     server = lowlevel_of(tasks.server)
     end = _closable_stdin()
-    with stop_signals(tasks.skip_grace) as told:
-        stopping = asyncio.ensure_future(told.wait())
+    with stop_signals(tasks.skip_grace) as signalled:
+        stopping = asyncio.ensure_future(signalled.wait())
         stopping.add_done_callback(lambda _: end())
         try:
             async with stdio_server() as (read, write):
                 try:
-                    # The SDK restores stdout for printing when it is done, and its buffer may still hold text.
+                    # The SDK restores stdout when it is done, and its buffer may still contain text.
                     with redirect_stdout(sys.stderr):
                         await server.run(read, write, server.create_initialization_options())
                 finally:
@@ -56,32 +56,32 @@ async def serve_stdio(tasks: Tasks) -> None:
 
 
 def _closable_stdin() -> Callable[[], None]:
-    """Make stdin end when the returned function is called, and not only when the other side closes it.
+    """Make stdin end when the returned function is called, and not only when the client closes it.
 
-    A thread that reads stdin can't be stopped. This one forwards what it reads, and is never waited for.
+    A thread that reads stdin can't be stopped. This thread forwards its input, and is never joined.
     """
     real = os.dup(STDIN)
-    ours, theirs = socket.socketpair()
-    os.dup2(theirs.fileno(), STDIN)
-    theirs.close()
+    local, remote = socket.socketpair()
+    os.dup2(remote.fileno(), STDIN)
+    remote.close()
 
     def end() -> None:
-        # Nothing is closed: another file could have the same number by the time that the thread writes to it.
+        # The socket is not closed: its descriptor could be reused by the time that the thread writes to it.
         try:
-            ours.shutdown(socket.SHUT_WR)
+            local.shutdown(socket.SHUT_WR)
         except OSError:
             return
 
-    def pass_on() -> None:
+    def forward() -> None:
         try:
-            while piece := os.read(real, PIECE):
-                ours.sendall(piece)
+            while chunk := os.read(real, CHUNK_SIZE):
+                local.sendall(chunk)
         except OSError:
             return
         finally:
             end()
 
-    threading.Thread(target=pass_on, name="stdin", daemon=True).start()
+    threading.Thread(target=forward, name="stdin", daemon=True).start()
     return end
 
 
@@ -94,15 +94,15 @@ async def serve_http(tasks: Tasks, host: str, port: int, on_listen: ListenCallba
     app = tasks.server.streamable_http_app(host=host)
     http = HttpServer(app)
 
-    def hurry() -> None:
+    def skip_grace() -> None:
         http.handle_exit(signal.SIGINT, None)
         tasks.skip_grace()
 
-    with _bind_socket(host, port) as listening, stop_signals(hurry) as told:
-        stopping = asyncio.ensure_future(told.wait())
+    with _bind_socket(host, port) as listening, stop_signals(skip_grace) as signalled:
+        stopping = asyncio.ensure_future(signalled.wait())
         stopping.add_done_callback(lambda _: http.handle_exit(signal.SIGTERM, None))
         try:
-            # Not left to the HTTP server, which would print a startup error with its whole traceback.
+            # The HTTP server would print a startup error with its whole traceback.
             async with app.router.lifespan_context(app):
                 on_listen(f"http://{_url_host(host)}:{listening.getsockname()[1]}/mcp")
                 await http.serve(sockets=[listening])
@@ -134,7 +134,7 @@ def parse_endpoint(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if not (port.isascii() and port.isdigit() and int(port) < 65_536) or (":" in host and bare == host):
-        raise ConfigurationError(f"{text!r} is not where a server can listen: write HOST:PORT, as in 127.0.0.1:8000")
+        raise ConfigurationError(f"{text!r} is not an address to listen on: write HOST:PORT, as in 127.0.0.1:8000")
     return bare or "127.0.0.1", int(port)
 
 
@@ -165,14 +165,14 @@ def _bind_socket(host: str, port: int) -> socket.socket:
     except OSError as error:
         number = error.errno or 0
         if number < 0:  # from `getaddrinfo`
-            why, remedy = f"there is no host {host!r}", "use an address of this machine, such as 127.0.0.1"
+            reason, remedy = f"there is no host {host!r}", "use an address of this machine, such as 127.0.0.1"
         elif number == errno.EADDRNOTAVAIL:
-            why, remedy = os.strerror(number), "use an address of this machine, or 0.0.0.0 for all of them"
+            reason, remedy = os.strerror(number), "use an address of this machine, or 0.0.0.0 for all of them"
         elif number == errno.EACCES:
-            why, remedy = os.strerror(number), "choose a port from 1024 on"
+            reason, remedy = os.strerror(number), "choose a port of at least 1024"
         else:
-            why, remedy = os.strerror(number), "choose another port, or stop what is there"
-        raise ConfigurationError(f"it can't listen at {host}:{port} ({why}): {remedy}") from error
+            reason, remedy = os.strerror(number), "choose another port, or stop the program that uses it"
+        raise ConfigurationError(f"can't listen on {host}:{port} ({reason}): {remedy}") from error
 
 
 @contextmanager
@@ -181,18 +181,18 @@ def unwrap_error_groups() -> Generator[None]:
     try:
         yield
     except BaseExceptionGroup as group:
-        ours = group.subgroup(RaincheckError)
-        while isinstance(ours, BaseExceptionGroup):
-            ours = ours.exceptions[0]
-        if ours is None:
+        error = group.subgroup(RaincheckError)
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        if error is None:
             raise
-        raise ours from group
+        raise error from group
 
 
 # Text after a line that contains only \b is not rewrapped.
 EPILOG = """
-TARGET is a file or a module, and after a colon the Tasks in it, or the server that they are attached to; or a file of
-workflows that ends in .yaml, or a folder of such files, which are read again when they change.
+TARGET is a file or a module, optionally with a colon and the name of the Tasks object or of the server. It may also be
+a file of workflows that ends in .yaml, or a folder of such files, which are reloaded when they change.
 
 Examples:
 
@@ -202,47 +202,52 @@ Examples:
   raincheck serve workflows.yaml --http 127.0.0.1:8000
   raincheck serve package.server:tasks --unix /run/user/1000/reports.sock --store /var/lib/tasks.db
 
-On stdio, stdout is for messages alone; everything else goes to stderr. SIGINT and SIGTERM stop it in good order, and a
-second one cuts the waiting for tools short. It ends with 0, or with 2 if it could not be started.
+On stdio, stdout is reserved for messages; all other output goes to stderr. SIGINT and SIGTERM stop the server
+gracefully, and a second signal skips the grace period of running tools. Exit codes: 0 success; 2 the server could not
+be started.
 """
 
-TargetArgument = Annotated[str, typer.Argument(metavar="TARGET", help="What to load, such as server.py:mcp.")]
+TargetArgument = Annotated[
+    str, typer.Argument(metavar="TARGET", help="The file or module to load, such as server.py:mcp.")
+]
 ConcurrencyOption = Annotated[
-    int | None, typer.Option(metavar="NUMBER", help="How many attempts run at once, whatever the file says.")
+    int | None,
+    typer.Option(metavar="NUMBER", help="The maximum number of concurrent attempts. Overrides the setting of TARGET."),
 ]
 
 
 def serve(
     target: TargetArgument,
-    stdio: Annotated[bool, typer.Option("--stdio", help="Serve the program that started this. The default.")] = False,
+    stdio: Annotated[bool, typer.Option("--stdio", help="Serve the parent process. The default.")] = False,
     http: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Serve Streamable HTTP; the URL is printed on stderr.")
+        str | None, typer.Option(metavar="HOST:PORT", help="Serve Streamable HTTP. The URL is printed on stderr.")
     ] = None,
     unix: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="Serve on a Unix socket, for this user alone.")
+        Path | None, typer.Option(metavar="PATH", help="Serve on a Unix socket, which only this user can access.")
     ] = None,
     store: Annotated[
-        str | None, typer.Option(metavar="URL", help="Keep tasks there, whatever the file says: a URL or a path.")
+        str | None, typer.Option(metavar="URL", help="The store, as a URL or a path. Overrides the store of TARGET.")
     ] = None,
     no_work: Annotated[
-        bool, typer.Option("--no-work", help="Take tasks and answer for them, and leave the running to others.")
+        bool, typer.Option("--no-work", help="Accept tasks and answer requests, but leave running them to workers.")
     ] = False,
     concurrency: ConcurrencyOption = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="When it listens, print where as one line of JSON (not on stdio).")
+        bool,
+        typer.Option("--json", help="Once the server listens, print its address as one line of JSON (not on stdio)."),
     ] = False,
     log_format: LogFormatOption = None,
 ) -> None:
     """Serve the tools and tasks of a file or a module."""
     try:
         if stdio + (http is not None) + (unix is not None) > 1:
-            raise ConfigurationError("one of --stdio, --http and --unix: start it twice to serve both")
+            raise ConfigurationError("--stdio, --http and --unix exclude each other: start a process for each")
         if as_json and http is None and unix is None:
-            raise ConfigurationError("on stdio, stdout is for messages alone: --json is for --http and --unix")
+            raise ConfigurationError("on stdio, stdout is reserved for messages: use --json with --http or --unix")
         if no_work and concurrency is not None:
-            raise ConfigurationError("with --no-work nothing is run here: leave out --concurrency")
-        wanted = {"store": store, "works": False if no_work else None, "concurrency": concurrency}
-        _serve(target, http, unix, wanted, log_format, as_json=as_json)
+            raise ConfigurationError("--no-work runs no tasks: leave out --concurrency")
+        overrides = {"store": store, "works": False if no_work else None, "concurrency": concurrency}
+        _serve(target, http, unix, overrides, log_format, as_json=as_json)
     except RaincheckError as error:
         # On stdio, stdout is reserved for messages.
         fail_with_error(error, as_json=as_json and not (http is None and unix is None))
@@ -252,7 +257,7 @@ def _serve(
     target: str,
     http: str | None,
     unix: Path | None,
-    wanted: dict[str, Any],
+    overrides: dict[str, Any],
     log_format: LogFormat | None,
     *,
     as_json: bool,
@@ -264,27 +269,27 @@ def _serve(
     with redirect_stdout_to_stderr():
         tasks = load_tasks(target)
     install_handler(log_format, is_quiet=endpoint is None and unix is None)
-    tasks.configure(**wanted)
+    tasks.configure(**overrides)
 
-    def listens(where: str) -> None:
-        echo_err(f"{tasks.server.name!r} is served at {where}")
+    def on_listen(address: str) -> None:
+        echo_err(f"{tasks.server.name!r} is served at {address}")
         if endpoint is not None and is_reachable_from_network(endpoint[0]) and not has_authentication(tasks.server):
-            alone = f"--http 127.0.0.1:{endpoint[1]} is for this machine alone"
+            remedy = f"use --http 127.0.0.1:{endpoint[1]} to accept only local connections"
             echo_err(
                 f"warning: authentication is not configured, so anyone who can reach this host can call these tools: "
-                f"{alone}"
+                f"{remedy}"
             )
         if as_json:
-            typer.echo(json.dumps({"name": tasks.server.name, "at": where}))
+            typer.echo(json.dumps({"name": tasks.server.name, "at": address}))
 
     if endpoint is not None:
-        serving = serve_http(tasks, *endpoint, listens)
+        serving = serve_http(tasks, *endpoint, on_listen)
     elif unix is not None:
-        serving = serve_unix(tasks, unix, listens)
+        serving = serve_unix(tasks, unix, on_listen)
     else:
         if sys.stdin.isatty():
             echo_err(
-                f"{tasks.server.name!r} is served on stdio, which is for a host that starts this command. For a URL: "
+                f"{tasks.server.name!r} is served on stdio, for a host that starts this command. To serve a URL, use "
                 f"--http 127.0.0.1:8000"
             )
         serving = serve_stdio(tasks)

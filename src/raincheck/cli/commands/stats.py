@@ -1,6 +1,6 @@
 """`raincheck stats`: durations, counts and failure rates of a store's tasks.
 
-Small plots fit into a line of text. They use block characters if the terminal supports them, else plain ones.
+Small plots fit into a line of text. They use block characters if the terminal supports them, else ASCII characters.
 """
 
 import json
@@ -23,12 +23,12 @@ from raincheck.operations.statistics import HOURS, Stats, ToolStats, collect_sta
 from raincheck.wire.fallback_text import format_duration
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
-PLAIN = " .:-=+*#@"
+ASCII = " .:-=+*#@"
 
 
 def plot_characters(console: Console) -> str:
     """Return the characters to plot with, from empty to full."""
-    return BLOCKS if console.is_terminal and "utf" in console.encoding.lower() else PLAIN
+    return BLOCKS if console.is_terminal and "utf" in console.encoding.lower() else ASCII
 
 
 def sparkline(values: Sequence[float], levels: str = BLOCKS) -> str:
@@ -52,7 +52,7 @@ SHARES = {"p50_seconds": 0.5, "p90_seconds": 0.9, "p99_seconds": 0.99}
 COLUMNS, FEW_COLUMNS = 16, 8
 """The columns of a plot of durations, on a wide and on a narrow terminal."""
 
-BAR = 10
+BAR_WIDTH = 10
 
 # Text after a line that contains only \b is not rewrapped.
 EPILOG = """
@@ -62,8 +62,8 @@ Examples:
   raincheck stats
   raincheck stats --namespace reports --store /var/lib/tasks.db --json
 
-Durations are of the latest tasks, rounded up by a fifth at most; all else is of the tasks that are kept. It ends
-with 0, or with 2 if the store can't be used.
+Durations are those of the latest tasks, rounded up by at most a fifth; all other numbers are about the tasks in the
+store. Exit codes: 0 success; 2 the store can't be used.
 """
 
 
@@ -74,15 +74,15 @@ def stats(
     tool: ToolOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say how long tasks take and how many fail."""
+    """Show how long tasks take, and how many fail."""
 
     async def work(clock: Clock) -> bool:
         async with open_operator_store(store, clock) as opened:
-            found = await collect_stats(opened, Filters(namespace=namespace, tool=tool), now=clock.now())
+            collected = await collect_stats(opened, Filters(namespace=namespace, tool=tool), now=clock.now())
         if as_json:
-            typer.echo(json.dumps(stats_to_json(found), indent=2))
+            typer.echo(json.dumps(stats_to_json(collected), indent=2))
         else:
-            print_stats(found)
+            print_stats(collected)
         return True
 
     run_on_store(ctx, work)
@@ -97,33 +97,37 @@ def stats_to_json(stats: Stats) -> dict[str, Any]:
         "failed_per_hour": stats.failed,
         "tools": [
             {
-                "namespace": one.namespace,
-                "tool": one.tool,
-                "measured": one.durations.total,
-                **{name: one.durations.quantile(share) for name, share in SHARES.items()},
-                "tasks": one.tasks,
-                "live": one.live,
-                "completed": one.completed,
-                "errors": one.errors,
-                "failed": one.failed,
-                "cancelled": one.cancelled,
-                "failure_share": one.failure_share,
+                "namespace": tool.namespace,
+                "tool": tool.tool,
+                "measured": tool.durations.total,
+                **{name: tool.durations.quantile(share) for name, share in SHARES.items()},
+                "tasks": tool.tasks,
+                "live": tool.live,
+                "completed": tool.completed,
+                "errors": tool.errors,
+                "failed": tool.failed,
+                "cancelled": tool.cancelled,
+                "failure_share": tool.failure_share,
             }
-            for one in _sorted(stats)
+            for tool in _sorted(stats)
         ],
     }
 
 
-def _sorted(found: Stats) -> list[ToolStats]:
-    """Sort the tools by their number of tasks, most first."""
-    return sorted(found.tools.values(), key=lambda one: (-one.tasks, -one.durations.total, one.namespace, one.tool))
+def _sorted(stats: Stats) -> list[ToolStats]:
+    """Sort the tools by their number of tasks, largest first."""
+    return sorted(
+        stats.tools.values(), key=lambda tool: (-tool.tasks, -tool.durations.total, tool.namespace, tool.tool)
+    )
 
 
 def print_stats(stats: Stats, console: Console | None = None) -> None:
     """Print a row for each tool, and the number of tasks in each of the last hours."""
     console = console or make_console()
     if not stats.tools:
-        console.print("no tasks, and nothing measured: --namespace NAME looks for what a server measured once")
+        console.print(
+            "no tasks and no measured durations: --namespace NAME shows the durations of a server without tasks"
+        )
         return
     levels = plot_characters(console)
     console.print(_table(_sorted(stats), levels, console.width))
@@ -138,25 +142,25 @@ def print_stats(stats: Stats, console: Console | None = None) -> None:
 def _table(tools: list[ToolStats], levels: str, width: int) -> Table:
     """Return a table with a row for each tool. On a narrow terminal it has fewer columns."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    has_several, has_room = len({one.namespace for one in tools}) > 1, width >= WIDE_TERMINAL
+    has_several, is_wide = len({tool.namespace for tool in tools}) > 1, width >= WIDE_TERMINAL
     for title in ["namespace", "tool"] if has_several else ["tool"]:
         table.add_column(title, no_wrap=True, overflow="ellipsis", min_width=8)
     for title in ("measured", "median", "p90", "p99"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("durations", no_wrap=True)
-    for title in ["tasks", "live", "failed"] if has_room else ["tasks", "failed"]:
+    for title in ["tasks", "live", "failed"] if is_wide else ["tasks", "failed"]:
         table.add_column(title, justify="right", no_wrap=True)
-    for one in tools:
-        share = one.failure_share
-        names = [one.namespace, one.tool] if has_several else [one.tool]
+    for tool in tools:
+        share = tool.failure_share
+        names = [tool.namespace, tool.tool] if has_several else [tool.tool]
         table.add_row(
             *(Text(printable(name)) for name in names),
-            str(one.durations.total),
-            *map(_seconds, (one.durations.quantile(share) for share in SHARES.values())),
-            Text(sparkline(one.histogram(COLUMNS if has_room else FEW_COLUMNS), levels), "cyan"),
-            *[str(one.tasks), *([str(one.live)] if has_room else [])],
-            "" if not share else f"{one.failed + one.errors} ({share:.0%})",
-            *([Text(bar(share or 0, BAR, levels), "red")] if has_room else []),
+            str(tool.durations.total),
+            *map(_seconds, (tool.durations.quantile(share) for share in SHARES.values())),
+            Text(sparkline(tool.histogram(COLUMNS if is_wide else FEW_COLUMNS), levels), "cyan"),
+            *[str(tool.tasks), *([str(tool.live)] if is_wide else [])],
+            "" if not share else f"{tool.failed + tool.errors} ({share:.0%})",
+            *([Text(bar(share or 0, BAR_WIDTH, levels), "red")] if is_wide else []),
         )
     return table
 

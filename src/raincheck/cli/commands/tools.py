@@ -21,28 +21,28 @@ from raincheck.wire.fallback_text import format_duration
 
 # Text after a line that contains only \b is not rewrapped.
 EPILOG = """
-TARGET is a file or a module, and after a colon the Tasks in it, or the server that they are attached to:
+TARGET is a file or a module, optionally with a colon and the name of the Tasks object or of the server:
 
 \b
   raincheck tools server.py
   raincheck tools server.py:mcp
   raincheck tools package.server:tasks --store /var/lib/tasks.db --json
 
-It is loaded, and not served. It ends with 0, or with 2 if the target or the store can't be used, or if a file that
---store names is not there. What keeps the server from starting is said on stderr.
+TARGET is loaded, but not served. Configuration errors that would keep the server from starting are printed on stderr.
+Exit codes: 0 success; 2 the target or the store can't be used, or --store names a file that does not exist.
 """
 
 
 def tools(
     target: Annotated[str, typer.Argument(metavar="TARGET", help="What to load, such as server.py:mcp.")],
     store: Annotated[
-        str | None, typer.Option(metavar="URL", help="The store to look into, if not the server's own.")
+        str | None, typer.Option(metavar="URL", help="The store to read measurements from, if not the server's own.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
 ) -> None:
-    """Say what the calls of each tool become, and why.
+    """Explain what the calls of each tool become, and why.
 
-    A result that is waited for, or a task: as it is now.
+    A call becomes a result, which the caller waits for, or a task. This reports the current behaviour.
     """
     # Imported here: the SDK takes most of a second to import, and other commands don't need it.
     from raincheck.cli.loader import load_tasks, redirect_stdout_to_stderr
@@ -69,7 +69,7 @@ STYLES = {
     CallerOutcome.REFUSED: "bold red",
 }
 
-AFTER = {CallerOutcome.TASK: "gets a task", CallerOutcome.FALLBACK: "is told how to go on"}
+AFTER_WAIT = {CallerOutcome.TASK: "gets a task", CallerOutcome.FALLBACK: "gets a text about the task"}
 
 
 def print_explanation(explanation: Explanation, console: Console | None = None) -> None:
@@ -81,7 +81,7 @@ def print_explanation(explanation: Explanation, console: Console | None = None) 
         console.print(_table(explanation.tools))
         console.print()
     else:
-        console.print("no tool's calls become tasks: decorate one with @tasks.tool, or enable one with tasks.enable")
+        console.print("no calls become tasks: decorate a tool with @tasks.tool, or enable one with tasks.enable")
     console.print(Text(explanation.source, "dim"), soft_wrap=True)
 
 
@@ -95,7 +95,7 @@ def _table(tools: tuple[ToolExplanation, ...]) -> Table:
         if number:
             table.add_row()
         name = Text(f"{tool.name}\n").append(tool.mode, "dim")
-        table.add_row(name, _measured(tool), _words(tool.with_tasks), _words(tool.without_tasks))
+        table.add_row(name, _measured(tool), _treatment_text(tool.with_tasks), _treatment_text(tool.without_tasks))
     return table
 
 
@@ -106,16 +106,16 @@ def _measured(tool: ToolExplanation) -> str:
     return f"{calls}\nhalf in {format_duration(tool.p50_seconds)}\n9 of 10 in {format_duration(tool.p90_seconds)}"
 
 
-def _words(treatment: CallerTreatment) -> Text:
-    return Text(f"{_what(treatment)}\n", STYLES[treatment.gets]).append(treatment.why, "not bold default dim")
+def _treatment_text(treatment: CallerTreatment) -> Text:
+    return Text(f"{_outcome(treatment)}\n", STYLES[treatment.gets]).append(treatment.why, "not bold default dim")
 
 
-def _what(treatment: CallerTreatment) -> str:
+def _outcome(treatment: CallerTreatment) -> str:
     if treatment.gets is CallerOutcome.REFUSED:
         return "is refused"
     if treatment.waits_seconds is None:
         return "waits for the result"
-    after = AFTER[treatment.gets]
+    after = AFTER_WAIT[treatment.gets]
     if not treatment.waits_seconds:
         return f"{after} at once"
     return f"waits up to {format_duration(treatment.waits_seconds)}, then {after}"

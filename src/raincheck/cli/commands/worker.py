@@ -20,8 +20,8 @@ from raincheck.stores.url import MemoryAddress
 
 # Text after a line that contains only \b is not rewrapped.
 EPILOG = """
-TARGET is what the servers serve: a file or a module, and after a colon the Tasks in it, or the server that they are
-attached to; or workflows. A worker runs tasks of that server's name, with its tools.
+TARGET is what the servers serve: a file or a module, optionally with a colon and the name of the Tasks object or of
+the server; or workflows. The worker runs tasks of servers with the same name, with the tools of TARGET.
 
 Examples:
 
@@ -31,27 +31,29 @@ Examples:
   raincheck worker server.py --concurrency 4 --queues build_report,transcode
   raincheck serve server.py --http 0.0.0.0:8000 --no-work
 
-The last is a server that leaves all running to workers. Start as many as you like, on any machine that reaches the
-database; those on one machine may share a file. SIGINT and SIGTERM stop a worker in good order: it takes nothing new,
-lets tools go on for as long as the settings say, and hands back what has not ended; a second one cuts that short.
-It ends with 0, or with 2 if it could not be started.
+The last example is a server that leaves all tasks to workers. Start any number of workers, on any machine that reaches
+the database; on one machine they may share a file. SIGINT and SIGTERM stop a worker gracefully: it starts no new tasks,
+lets running tools continue for the grace period of the settings, and hands back tasks that have not ended. A second
+signal skips the grace period. Exit codes: 0 success; 2 the worker could not be started.
 """
 
 
 def worker(
     target: TargetArgument,
     store: Annotated[
-        str | None, typer.Option(metavar="URL", help="Where the tasks are, whatever the file says: a URL or a path.")
+        str | None, typer.Option(metavar="URL", help="The store, as a URL or a path. Overrides the store of TARGET.")
     ] = None,
     concurrency: ConcurrencyOption = None,
     queues: Annotated[
         str | None,
-        typer.Option(metavar="TOOL,...", help="Only run tasks of these tools. Each has a queue of its own name."),
+        typer.Option(metavar="TOOL,...", help="Only run tasks of these tools. Each tool has a queue with its name."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="When it works, print what for as one line of JSON.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Once the worker runs, print its store and tools as one line of JSON.")
+    ] = False,
     log_format: LogFormatOption = None,
 ) -> None:
-    """Run the tasks of a file or a module, and serve nobody."""
+    """Run the tasks of a file or a module, without serving callers."""
     try:
         names = None if queues is None else parse_queues(queues)
         _work(target, store, concurrency, names, log_format, as_json=as_json)
@@ -67,7 +69,7 @@ def parse_queues(text: str) -> frozenset[str]:
     """
     names = [name.strip() for name in text.split(",")]
     if not all(names):
-        raise ConfigurationError(f"{text!r} is no list of tools: write their names with commas between them")
+        raise ConfigurationError(f"{text!r} is not a list of tools: write their names, separated by commas")
     return frozenset(names)
 
 
@@ -91,13 +93,13 @@ def _work(
     tasks.configure(store=store, works=True, concurrency=concurrency, queues=queues)
     check_store_is_shared(tasks)
 
-    def works(post: WorkerInfo) -> None:
-        echo_err(str(post))
+    def on_ready(info: WorkerInfo) -> None:
+        echo_err(str(info))
         if as_json:
-            typer.echo(format_json(asdict(post), indent=None))
+            typer.echo(format_json(asdict(info), indent=None))
 
     with unwrap_error_groups():
-        asyncio.run(run_with_reload(tasks, run_worker(tasks, works)))
+        asyncio.run(run_with_reload(tasks, run_worker(tasks, on_ready)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +114,9 @@ class WorkerInfo:
     concurrency: int
 
     def __str__(self) -> str:
-        many = "1 tool" if len(self.tools) == 1 else f"{len(self.tools)} tools"
-        idle = "" if self.tools else ". None of the server's tools runs as tasks, so there is nothing to do"
-        return f"worker of {self.namespace!r} on {self.store}: {many}, {self.concurrency} at once{idle}"
+        count = "1 tool" if len(self.tools) == 1 else f"{len(self.tools)} tools"
+        idle = "" if self.tools else ". No tool of the server runs as a task, so there is nothing to do"
+        return f"worker of {self.namespace!r} on {self.store}: {count}, {self.concurrency} at once{idle}"
 
 
 def check_store_is_shared(tasks: Tasks) -> None:
@@ -125,8 +127,8 @@ def check_store_is_shared(tasks: Tasks) -> None:
     """
     if isinstance(resolve_address(tasks.options.store), MemoryAddress):
         raise ConfigurationError(
-            "a worker on memory: has nobody to work for, since no other process sees what is kept there: name the "
-            "store that the server uses, as in --store postgresql://user@host/database"
+            "a worker can't use a store in memory, which no other process can access: name the store that the server "
+            "uses, as in --store postgresql://user@host/database"
         )
 
 
@@ -140,9 +142,9 @@ async def run_worker(tasks: Tasks, on_ready: Callable[[WorkerInfo], None]) -> No
         ConfigurationError, StoreError: the worker can't be started.
     """
     options = tasks.options
-    with stop_signals(tasks.skip_grace) as told:
+    with stop_signals(tasks.skip_grace) as stopping:
         async with tasks.running() as engine:
             tools = sorted({tool.name for tool in engine.toolbox.subset(options.settings.queues)})
             store = describe_store(options.store)
             on_ready(WorkerInfo(tasks.server.name, engine.namespace, store, tools, options.settings.concurrency))
-            await told.wait()
+            await stopping.wait()

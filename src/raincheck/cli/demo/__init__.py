@@ -1,1 +1,1 @@
-"""`raincheck demo`: three kinds of callers, one tool, and a server that is killed in the middle."""
+"""`raincheck demo`: three kinds of callers, one tool, and a server that is killed while it works."""

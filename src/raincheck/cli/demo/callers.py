@@ -1,6 +1,6 @@
-"""The demo's three callers of one tool: one of either generation, and one without tasks, as most hosts are.
+"""The demo's three callers of one tool: one for each protocol generation, and one without tasks, like most hosts.
 
-A question goes to the user, who may answer, and need not.
+The tool's question is shown to the user, who may answer it within a timeout.
 """
 
 import asyncio
@@ -26,25 +26,25 @@ ANSWER_TIMEOUT = 6.0
 
 
 class Person:
-    """Asks at the terminal for a while. Without a terminal or an answer, the answer is yes."""
+    """Asks at the terminal, with a timeout. Without a terminal or an answer, the answer is yes."""
 
     def __init__(self, console: Console, *, is_there: bool) -> None:
         self._console = console
         self._is_there = is_there
 
     async def ask(self, question: str) -> tuple[bool, str]:
-        """Return whether the answer is yes, and who gave it."""
+        """Return whether the answer is yes, and how it was given."""
         if not self._is_there:
-            return True, "by itself"
-        prompt = Text.assemble((question, "bold"), f" [Y/n] (answers itself in {ANSWER_TIMEOUT:.0f} s) ")
+            return True, "the default"
+        prompt = Text.assemble((question, "bold"), f" [Y/n] (yes after {ANSWER_TIMEOUT:.0f} s) ")
         self._console.print(prompt, end="")
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT):
                 line = await _next_line()
         except TimeoutError:
             self._console.print()
-            return True, "by itself"
-        return not line.strip().lower().startswith("n"), "as you said"
+            return True, "the default"
+        return not line.strip().lower().startswith("n"), "your answer"
 
 
 async def _next_line() -> str:
@@ -61,38 +61,38 @@ TOOL = "print_book"
 
 
 async def call_with_tasks(
-    board: DemoScreen, line: CallerRow, url: str, arguments: Mapping[str, Any], mode: str, ask: ElicitationFnT | None
+    screen: DemoScreen, row: CallerRow, url: str, arguments: Mapping[str, Any], mode: str, ask: ElicitationFnT | None
 ) -> tuple[str, Mapping[str, Any]]:
     """Call as a host with tasks: receive a task, and follow it."""
     async with TaskClient(url, mode=mode, elicitation_callback=ask) as client:
         handle = await client.call(TOOL, arguments)
         task_id = handle.task_id or ""
-        line.has_task = True
-        board.print_event(f"{line.name} has a task at once: {task_id[:12]}…")
+        row.has_task = True
+        screen.print_event(f"{row.name} receives a task at once: {task_id[:12]}…")
         async for update in handle:
-            done = line.total if update.is_ended else update.progress.done if update.progress else None
-            board.update(line, status=update.status, message=update.message or "", done=done)
+            done = row.total if update.is_ended else update.progress.done if update.progress else None
+            screen.update(row, status=update.status, message=update.message or "", done=done)
         result = await handle.result()
     return task_id, value_of(result)
 
 
 async def call_without_tasks(
-    board: DemoScreen, line: CallerRow, url: str, arguments: Mapping[str, Any]
+    screen: DemoScreen, row: CallerRow, url: str, arguments: Mapping[str, Any]
 ) -> tuple[str, Mapping[str, Any]]:
-    """Call as a host without tasks: its model reads the answer, and makes the next call."""
+    """Call as a host without tasks: its model reads the answer, and sends the next call."""
     connection = ServerConnection(url, lambda: Client(url, mode="legacy"), reconnect_timeout=30.0, clock=SystemClock())
     await connection.open()
     try:
-        board.update(line, status="waits", message="an ordinary call, which stays open")
+        screen.update(row, status="waits", message="an ordinary call, which stays open")
         result, task_id = await (await connection.client()).call_tool(TOOL, dict(arguments)), ""
-        while (told := _live_task(result)) is not None:
-            task_id, following = told["task_id"], told["next"]
-            tool, call = following["tool"], following["arguments"]
-            line.has_task = True
-            board.print_event(f"{line.name} is told in words how to go on: its model calls {tool}")
-            board.update(line, status=told["status"], message=f"its model calls {tool}", done=told.get("progress"))
+        while (task := _live_task(result)) is not None:
+            task_id, next_call = task["task_id"], task["next"]
+            tool, call = next_call["tool"], next_call["arguments"]
+            row.has_task = True
+            screen.print_event(f"{row.name} receives a text about the task: its model calls {tool}")
+            screen.update(row, status=task["status"], message=f"its model calls {tool}", done=task.get("progress"))
             result = await connection.request(_tool_request(tool, call), response_timeout=None)
-        board.update(line, status="completed", message="", done=line.total)
+        screen.update(row, status="completed", message="", done=row.total)
         return task_id, value_of(result)
     finally:
         await connection.close()
@@ -104,8 +104,8 @@ def _tool_request(tool: str, arguments: dict[str, Any]) -> Callable[[Client], Aw
 
 def _live_task(result: CallToolResult) -> Mapping[str, Any] | None:
     """Return the answer's data about a task that has not ended; None if it has."""
-    told = as_object(cast("Json", result.structured_content))
-    return told if "task_id" in told and "next" in told else None
+    task = as_object(cast("Json", result.structured_content))
+    return task if "task_id" in task and "next" in task else None
 
 
 def value_of(result: CallToolResult) -> Mapping[str, Any]:

@@ -1,7 +1,7 @@
 """The demo's display and its server process.
 
-The display has a line for each caller, and above them the events. The server is started, killed without warning, and
-started again.
+The display has a row for each caller, and the events above the rows. The server is started, killed without warning,
+and started again.
 """
 
 import asyncio
@@ -33,11 +33,11 @@ class CallerRow:
     total: float = 0.0
     message: str = ""
     has_task: bool = False
-    """Whether the caller could find its call again."""
+    """Whether the caller has received its task."""
 
 
-DisplayMode: TypeAlias = Literal["alive", "lines", "moments"]
-"""Callers updated in place; a line for each change; or only snapshots at some moments, for a picture."""
+DisplayMode: TypeAlias = Literal["live", "lines", "moments"]
+"""Rows that are updated in place; a line for each change; or only snapshots at some moments, for a picture."""
 
 
 class DemoScreen:
@@ -47,13 +47,13 @@ class DemoScreen:
         self.console = console
         self._show: DisplayMode = show
         self.rows: list[CallerRow] = []
-        self._began = time.monotonic()
+        self._started_at = time.monotonic()
         self._live = Live(console=console, get_renderable=self._render, refresh_per_second=8, transient=True)
-        self._told: dict[str, str] = {}
+        self._printed: dict[str, str] = {}
         self._changed = asyncio.Event()
 
     def start(self) -> None:
-        if self._show == "alive":
+        if self._show == "live":
             self._live.start()
 
     def pause(self) -> None:
@@ -71,10 +71,10 @@ class DemoScreen:
         if self._show == "moments":
             self.console.print(self._render(), "")
 
-    def print_event(self, what: str, style: str | None = None) -> None:
+    def print_event(self, text: str, style: str | None = None) -> None:
         """Print an event."""
-        passed = f"{time.monotonic() - self._began:5.1f} s  "
-        self.console.print(Text.assemble((passed, QUIET), (what, style or "")), soft_wrap=True)
+        elapsed = f"{time.monotonic() - self._started_at:5.1f} s  "
+        self.console.print(Text.assemble((elapsed, QUIET), (text, style or "")), soft_wrap=True)
 
     async def wait_until(self, predicate: Callable[[], bool]) -> None:
         """Wait until the callers satisfy the predicate."""
@@ -89,23 +89,23 @@ class DemoScreen:
         row.message = row.message if message is None else message
         row.done = row.done if done is None else done
         summary = f"{row.name} ({row.protocol}): {status}{f', {row.message}' if row.message else ''}"
-        if self._show == "lines" and self._told.get(row.name) != summary:
-            self._told[row.name] = summary
+        if self._show == "lines" and self._printed.get(row.name) != summary:
+            self._printed[row.name] = summary
             self.print_event(summary)
 
     def _render(self) -> RenderableType:
         table = Table(box=None, padding=(0, 2), show_header=False)
-        for line in self.rows:
-            style = GOOD if line.status == "completed" else "cyan"
+        for row in self.rows:
+            style = GOOD if row.status == "completed" else "cyan"
             bar = ProgressBar(
-                total=line.total or 1, completed=line.done, width=24, complete_style=style, finished_style=GOOD
+                total=row.total or 1, completed=row.done, width=24, complete_style=style, finished_style=GOOD
             )
-            status = Text(line.status, GOOD if line.status == "completed" else "yellow")
-            table.add_row(Text(line.name, "bold"), Text(line.protocol, QUIET), bar, status, Text(line.message, QUIET))
+            status = Text(row.status, GOOD if row.status == "completed" else "yellow")
+            table.add_row(Text(row.name, "bold"), Text(row.protocol, QUIET), bar, status, Text(row.message, QUIET))
         return Group(Text(), table)
 
 
-READY_WITHIN = 30.0
+START_TIMEOUT = 30.0
 
 
 class DemoServer:
@@ -138,7 +138,7 @@ class DemoServer:
             self._process = await asyncio.create_subprocess_exec(
                 *command, stdin=asyncio.subprocess.PIPE, stdout=log, stderr=log
             )
-        async with asyncio.timeout(READY_WITHIN):
+        async with asyncio.timeout(START_TIMEOUT):
             while not await _listens(self.port):
                 if self._process.returncode is not None:
                     raise RuntimeError(f"the server did not start: see {self.folder / 'server.log'}")

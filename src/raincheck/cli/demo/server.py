@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from raincheck import TaskContext
 from raincheck.server import Tasks
 
-CHAPTER_TAKES = 0.4
+CHAPTER_SECONDS = 0.4
 """Seconds to print a chapter."""
 
 FOLDER = Path(sys.argv[2] if len(sys.argv) > 2 else ".")
@@ -25,14 +25,14 @@ tasks = Tasks(mcp, FOLDER / "tasks.db", settings=demo_settings, fallback_wait=2.
 
 
 class Binding(BaseModel):
-    """What a caller may be asked."""
+    """The form of the tool's question."""
 
     leather: bool
 
 
 @tasks.tool(inline_for=0)
 async def print_book(title: str, chapters: int, task: TaskContext, special: bool = False) -> dict[str, str | int]:
-    """Print a book, chapter by chapter. For a special edition, it asks how to bind it."""
+    """Print a book, chapter by chapter. For a special edition, ask how to bind it."""
     pages = 0
     for chapter in range(1, chapters + 1):
         await task.progress(chapter - 1, chapters, f"printing chapter {chapter}")
@@ -45,7 +45,7 @@ async def print_book(title: str, chapters: int, task: TaskContext, special: bool
 
 
 async def print_chapter(title: str, chapter: int) -> int:
-    await asyncio.sleep(CHAPTER_TAKES)
+    await asyncio.sleep(CHAPTER_SECONDS)
     with (FOLDER / "printed.txt").open("a") as printed:
         printed.write(f"{title}: {chapter}\n")
     return 10 * chapter

@@ -1,4 +1,4 @@
-"""The demo's scenario, its command and its summary: all call, the server is killed, and all get their results."""
+"""The demo's scenario, command and summary: three callers call, the server is killed, and all get their results."""
 
 import asyncio
 import json
@@ -26,10 +26,10 @@ from raincheck.core.records import HistoryEntry, TaskId
 from raincheck.stores.factory import open_store
 
 CHAPTERS = 12
-KILLED_AT = 3
-"""The minimum number of chapters that the first caller has when the server is killed."""
+CHAPTERS_BEFORE_KILL = 3
+"""The number of chapters of the first caller after which the server is killed."""
 
-DOWN_FOR = 1.0
+DOWNTIME = 1.0
 """Seconds without a server."""
 
 V2026, V2025, FALLBACK = "tasks of 2026-07-28", "tasks of 2025-11-25", "no tasks"
@@ -43,7 +43,7 @@ class DemoResult:
     results: Mapping[str, Mapping[str, Any]]
     tasks: Mapping[str, str]
     printed_twice: int
-    """Chapters that were interrupted half-way, and repeated."""
+    """Chapters that were interrupted, and printed again."""
 
     @property
     def is_correct(self) -> bool:
@@ -58,59 +58,59 @@ def title_of(name: str) -> str:
     return f"The book of {name}"
 
 
-async def run_scenario(board: DemoScreen, folder: Path, person: Person) -> DemoResult:
-    """Run the whole scenario. The store is left in the folder."""
-    stage = DemoServer(folder)
-    board.print_event("a server starts, on one SQLite file; its tool prints a book, chapter by chapter")
-    await stage.start()
-    board.rows = [CallerRow(name, speaks, total=CHAPTERS) for name, speaks in CALLERS.items()]
-    board.start()
+async def run_scenario(screen: DemoScreen, folder: Path, person: Person) -> DemoResult:
+    """Run the whole scenario. The store stays in the folder."""
+    server = DemoServer(folder)
+    screen.print_event("a server starts, on one SQLite file; its tool prints a book, chapter by chapter")
+    await server.start()
+    screen.rows = [CallerRow(name, protocol, total=CHAPTERS) for name, protocol in CALLERS.items()]
+    screen.start()
     try:
         async with asyncio.TaskGroup() as callers:
-            ask = _elicitation_callback(board, person)
-            jobs = {line.name: callers.create_task(_call(board, line, stage.url, ask)) for line in board.rows}
-            await board.wait_until(
-                lambda: board.rows[0].done >= KILLED_AT and all(line.has_task for line in board.rows)
+            ask = _elicitation_callback(screen, person)
+            calls = {row.name: callers.create_task(_call(screen, row, server.url, ask)) for row in screen.rows}
+            await screen.wait_until(
+                lambda: screen.rows[0].done >= CHAPTERS_BEFORE_KILL and all(row.has_task for row in screen.rows)
             )
-            await _crash(board, stage)
-        board.finish()
+            await _crash(screen, server)
+        screen.finish()
     finally:
-        board.pause()
-        await stage.kill()
-    ended = {name: job.result() for name, job in jobs.items()}
+        screen.pause()
+        await server.kill()
+    ended = {name: call.result() for name, call in calls.items()}
     results = {name: result for name, (_, result) in ended.items()}
-    return DemoResult(results, {name: task for name, (task, _) in ended.items()}, stage.printed_twice)
+    return DemoResult(results, {name: task for name, (task, _) in ended.items()}, server.printed_twice)
 
 
-async def _crash(board: DemoScreen, stage: DemoServer) -> None:
-    await stage.kill()
-    board.print_event("the server is killed in the middle of it (SIGKILL)", BAD)
-    for line in board.rows:
-        board.update(line, status="server gone")
-    board.snapshot()
-    await asyncio.sleep(DOWN_FOR)
-    await stage.start()
-    board.print_event("another one starts on the same file: what was unfinished goes on where it was", GOOD)
+async def _crash(screen: DemoScreen, server: DemoServer) -> None:
+    await server.kill()
+    screen.print_event("the server is killed while it works (SIGKILL)", BAD)
+    for row in screen.rows:
+        screen.update(row, status="server gone")
+    screen.snapshot()
+    await asyncio.sleep(DOWNTIME)
+    await server.start()
+    screen.print_event("a new server starts on the same file: unfinished tasks resume where they were", GOOD)
 
 
-async def _call(board: DemoScreen, line: CallerRow, url: str, ask: ElicitationFnT) -> tuple[str, Mapping[str, Any]]:
-    arguments: dict[str, Any] = {"title": title_of(line.name), "chapters": CHAPTERS}
-    if line.protocol == FALLBACK:
-        return await call_without_tasks(board, line, url, arguments)
-    if line.protocol == V2025:
-        return await call_with_tasks(board, line, url, arguments, "legacy", None)
-    return await call_with_tasks(board, line, url, {**arguments, "special": True}, "auto", ask)
+async def _call(screen: DemoScreen, row: CallerRow, url: str, ask: ElicitationFnT) -> tuple[str, Mapping[str, Any]]:
+    arguments: dict[str, Any] = {"title": title_of(row.name), "chapters": CHAPTERS}
+    if row.protocol == FALLBACK:
+        return await call_without_tasks(screen, row, url, arguments)
+    if row.protocol == V2025:
+        return await call_with_tasks(screen, row, url, arguments, "legacy", None)
+    return await call_with_tasks(screen, row, url, {**arguments, "special": True}, "auto", ask)
 
 
-def _elicitation_callback(board: DemoScreen, person: Person) -> ElicitationFnT:
+def _elicitation_callback(screen: DemoScreen, person: Person) -> ElicitationFnT:
     async def ask(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
         del context
-        board.pause()
+        screen.pause()
         try:
-            is_yes, by = await person.ask(params.message)
+            is_yes, source = await person.ask(params.message)
         finally:
-            board.start()
-        board.print_event(f"the task asks: {params.message} {'Yes' if is_yes else 'No'}, {by}", "cyan")
+            screen.start()
+        screen.print_event(f"the task asks: {params.message} {'Yes' if is_yes else 'No'} ({source})", "cyan")
         return ElicitResult(action="accept", content={"leather": is_yes})
 
     return ask
@@ -122,33 +122,35 @@ OK = ("  ok  ", GOOD)
 async def run(console: Console, folder: Path, show: DisplayMode) -> tuple[DemoResult, Sequence[HistoryEntry]]:
     """Run the demo, and return its outcome and the history of the first task."""
     person = Person(console, is_there=console.is_terminal and sys.stdin.isatty())
-    ending = await run_scenario(DemoScreen(console, show), folder, person)
+    outcome = await run_scenario(DemoScreen(console, show), folder, person)
     async with open_store(folder / "tasks.db") as store:
-        task_id = TaskId(next(iter(ending.tasks.values())))
+        task_id = TaskId(next(iter(outcome.tasks.values())))
         history = await store.history(task_id, Scope.for_namespace("demo"), now=SystemClock().now())
-    return ending, history
+    return outcome, history
 
 
-def print_summary(console: Console, ending: DemoResult, history: Sequence[HistoryEntry]) -> None:
+def print_summary(console: Console, outcome: DemoResult, history: Sequence[HistoryEntry]) -> None:
     """Print each caller's result, and the first task's history."""
     console.print()
-    for name, result in ending.results.items():
+    for name, result in outcome.results.items():
         console.print(Text.assemble(OK, f"{name} has {json.dumps(result)}"), soft_wrap=True)
-    twice = ending.printed_twice
-    told = "no chapter was printed twice" if not twice else f"printed again, since they were cut off half-way: {twice}"
-    console.print(Text.assemble(OK, told))
-    first = next(iter(ending.tasks))
-    console.print(Text(f"\nWhat happened to {first}'s task, as the store remembers it:", "bold"))
+    twice = outcome.printed_twice
+    note = (
+        "no chapter was printed twice" if not twice else f"chapters that were interrupted, and printed again: {twice}"
+    )
+    console.print(Text.assemble(OK, note))
+    first = next(iter(outcome.tasks))
+    console.print(Text(f"\nThe history of {first}'s task, from the store:", "bold"))
     table = Table(box=None, padding=(0, 2), show_header=False)
     for event, entries in groupby(history, key=lambda entry: entry.event):
-        first_entry, *others = entries
-        after = f"+{(first_entry.at - history[0].at).total_seconds():.1f} s"
-        notes = first_entry.note or ""
-        note = f"{notes} … {others[-1].note}" if others else notes
-        table.add_row(Text(after, QUIET), str(event), str(first_entry.after), Text(note, QUIET))
+        first_entry, *later_entries = entries
+        elapsed = f"+{(first_entry.at - history[0].at).total_seconds():.1f} s"
+        first_note = first_entry.note or ""
+        note = f"{first_note} … {later_entries[-1].note}" if later_entries else first_note
+        table.add_row(Text(elapsed, QUIET), str(event), str(first_entry.after), Text(note, QUIET))
     console.print(table)
-    if not ending.is_correct:
-        console.print(Text("Something did not come out right: see above.", BAD))
+    if not outcome.is_correct:
+        console.print(Text("A caller did not get the right result: see above.", BAD))
 
 
 def history_entry_to_json(entry: HistoryEntry) -> dict[str, str | int | None]:
@@ -162,15 +164,18 @@ Examples:
   raincheck demo
   raincheck demo --json
 
-It takes about fifteen seconds, and needs no network. It ends with 0, with 1 if something did not come out right, or
-with 130 if you stop it by Ctrl-C.
+It takes about fifteen seconds, and needs no network. Exit codes: 0 success; 1 a caller did not get the right result;
+130 you stopped it with Ctrl-C.
 """
 
 
 def demo(
-    as_json: Annotated[bool, typer.Option("--json", help="Print what came of it as JSON, and nothing else.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print only the results, as JSON.")] = False,
 ) -> None:
-    """See it work: three kinds of callers, one tool, and a server that is killed in the middle."""
+    """Run a demo: three callers, and a server that is killed.
+
+    The callers call the same tool, with different protocols.
+    """
     # Imported here: the SDK takes most of a second to import, and other commands don't need it.
     from raincheck.cli.remote.connect import silence_library_logs
 
@@ -178,14 +183,14 @@ def demo(
     silence_library_logs()
     console = Console(quiet=as_json)
     with tempfile.TemporaryDirectory(prefix="raincheck-demo-") as folder:
-        ending, history = run_with_signals(run(console, Path(folder), "alive" if console.is_terminal else "lines"))
+        outcome, history = run_with_signals(run(console, Path(folder), "live" if console.is_terminal else "lines"))
     if as_json:
-        facts = {"results": ending.results, "tasks": ending.tasks, "printed_twice": ending.printed_twice}
+        facts = {"results": outcome.results, "tasks": outcome.tasks, "printed_twice": outcome.printed_twice}
         typer.echo(
             json.dumps(
-                facts | {"right": ending.is_correct, "history": [history_entry_to_json(entry) for entry in history]}
+                facts | {"right": outcome.is_correct, "history": [history_entry_to_json(entry) for entry in history]}
             )
         )
     else:
-        print_summary(console, ending, history)
-    raise typer.Exit(0 if ending.is_correct else 1)
+        print_summary(console, outcome, history)
+    raise typer.Exit(0 if outcome.is_correct else 1)

@@ -1,5 +1,6 @@
 """The log of `serve` and `worker`: one line for each record on stderr, as text or as JSON."""
 
+import copy
 import json
 import logging
 import os
@@ -25,13 +26,16 @@ REPEAT_WINDOW = 10.0
 """Seconds within which repeated warnings and errors are written once."""
 
 MAX_TRACKED = 1_000
-"""The maximum number of distinct warnings and errors that are tracked per window. Any others are always written."""
+"""The maximum number of distinct warnings and errors that are tracked per window.
+
+Further records are always written.
+"""
 
 REPEAT_LENGTH = 300
 """The maximum number of characters of a repeated message that are shown with its count."""
 
 NOT_FIELDS = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "color_message"}
-"""Attributes of a record that are written under another name, or not at all."""
+"""Attributes of a record that are written under a different name, or not at all."""
 
 
 class LogFormat(StrEnum):
@@ -42,7 +46,8 @@ class LogFormat(StrEnum):
 LogFormatOption = Annotated[
     LogFormat | None,
     typer.Option(
-        metavar="text|json", help="How to log on stderr: a line for each record (text, the default) or an object."
+        metavar="text|json",
+        help="The format of the log on stderr: a line (text, the default) or a JSON object for each record.",
     ),
 ]
 
@@ -60,7 +65,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """An object with time, level, logger, message, exception, and the fields that the record carries."""
+    """An object with time, level, logger, message, exception, and the extra fields of the record."""
 
     converter = time.gmtime
 
@@ -81,17 +86,17 @@ class JsonFormatter(logging.Formatter):
             fields["exception"] = text
         if record.stack_info:
             fields["stack"] = record.stack_info
-        for name, value in _carried(record).items():
-            fields[f"extra_{name}" if name in fields else name] = _plain(value)
+        for name, value in _extra_fields(record).items():
+            fields[f"extra_{name}" if name in fields else name] = _to_json(value)
         return json.dumps(fields)
 
 
-def _carried(record: logging.LogRecord) -> dict[str, Any]:
+def _extra_fields(record: logging.LogRecord) -> dict[str, Any]:
     """Return the fields that the caller added to a record."""
     return {name: value for name, value in vars(record).items() if name not in NOT_FIELDS}
 
 
-def _plain(value: object) -> object:
+def _to_json(value: object) -> object:
     """Return a value as JSON, or else its representation."""
     try:
         return json.loads(json.dumps(value, allow_nan=False, default=str))
@@ -109,30 +114,51 @@ def _start_timer(seconds: float, action: Callable[[], None]) -> None:
 
 
 class LogHandler(logging.StreamHandler[TextIO]):
-    """Write records to a stream. Identical warnings and errors of one window are written once, then counted."""
+    """Write records to a stream.
+
+    Within a window, identical warnings and errors are written once and counted, and a traceback is written once.
+    """
 
     def __init__(self, stream: TextIO, schedule: Schedule = _start_timer) -> None:
         super().__init__(stream)
         self._schedule = schedule
         # Handlers emit under a lock, so no two threads change this at once.
         self._seen: dict[tuple[object, ...], dict[str, Any]] = {}
+        self._tracebacks: set[str] = set()
         # The timer that would end the window does not run in a forked process.
-        os.register_at_fork(after_in_child=self._seen.clear)
+        os.register_at_fork(after_in_child=self._forget)
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             is_repeat = record.levelno >= logging.WARNING and self._count_repeat(record)
-        except Exception:  # noqa: BLE001 - logging must not fail: the record is written, which reports what is wrong
+        except Exception:  # noqa: BLE001 - logging must not fail: writing the record reports the error
             is_repeat = False
         if not is_repeat:
-            super().emit(record)
+            super().emit(self._shorten_repeated_traceback(record))
+
+    def _shorten_repeated_traceback(self, record: logging.LogRecord) -> logging.LogRecord:
+        """Return the record, without its traceback if the same one was written in this window.
+
+        Attempts of different tasks that fail alike each have a line with their ids.
+        """
+        failure: object = record.msg
+        if not isinstance(failure, FailureMessage) or not self._seen:
+            return record
+        if failure.traceback not in self._tracebacks:
+            if len(self._tracebacks) < MAX_TRACKED:
+                self._tracebacks.add(failure.traceback)
+            return record
+        error = failure.traceback.rpartition("\n")[2]
+        shortened = copy.copy(record)
+        shortened.msg = f"{failure.message}: {error} (same traceback as before)"
+        return shortened
 
     def _count_repeat(self, record: logging.LogRecord) -> bool:
         """Return whether an identical record was written in this window."""
         message = record.getMessage()
         error = record.exc_info[1] if record.exc_info else None
         traceback = None if error is None else hash(format_traceback(error))
-        key = (record.name, record.levelno, hash(message), traceback, repr(_carried(record)))
+        key = (record.name, record.levelno, hash(message), traceback, repr(_extra_fields(record)))
         if key in self._seen:
             self._seen[key]["repeated"] += 1
             return True
@@ -147,13 +173,17 @@ class LogHandler(logging.StreamHandler[TextIO]):
         self.acquire()
         try:
             seen = list(self._seen.values())
-            self._seen.clear()
+            self._forget()
             for facts in seen:
                 if facts["repeated"]:
                     message = f"repeated {facts['repeated']} times within {REPEAT_WINDOW:g} s: {facts['msg']}"
                     super().emit(logging.makeLogRecord({**facts, "msg": message}))
         finally:
             self.release()
+
+    def _forget(self) -> None:
+        self._seen.clear()
+        self._tracebacks.clear()
 
     def close(self) -> None:
         self._end_window()
@@ -163,24 +193,25 @@ class LogHandler(logging.StreamHandler[TextIO]):
 def install_handler(log_format: LogFormat | None, *, is_quiet: bool) -> None:
     """Log on stderr in this format, in place of the handlers that the SDK and FastMCP install for a server.
 
-    Those wrap lines at the width of a terminal, and block the event loop while they render a traceback. Handlers that
-    the loaded program installed itself stay. `is_quiet` is for stdio, where hosts show each line of stderr as an error.
+    Those handlers wrap lines at the width of a terminal, and block the event loop while they render a traceback.
+    Handlers that the loaded program installed itself stay. `is_quiet` is for stdio, where hosts show each line of
+    stderr as an error.
     """
-    # Imported here: this takes a tenth of a second, and most commands don't need it. With a server, it is loaded
-    # already.
+    # Imported here, since this takes a tenth of a second and most commands don't need it. A server has already
+    # imported it.
     from rich.logging import RichHandler
 
     root, fastmcp = logging.getLogger(), logging.getLogger("fastmcp")
-    of_sdk = [one for one in root.handlers if isinstance(one, RichHandler) and _is_of_sdk(one)]
-    of_fastmcp = [one for one in fastmcp.handlers if isinstance(one, RichHandler)]
-    own = [one for one in root.handlers if one not in of_sdk]
-    for handler in of_sdk:
+    sdk_handlers = [handler for handler in root.handlers if isinstance(handler, RichHandler) and _is_of_sdk(handler)]
+    fastmcp_handlers = [handler for handler in fastmcp.handlers if isinstance(handler, RichHandler)]
+    other_handlers = [handler for handler in root.handlers if handler not in sdk_handlers]
+    for handler in sdk_handlers:
         root.removeHandler(handler)
-    for handler in of_fastmcp:
+    for handler in fastmcp_handlers:
         fastmcp.removeHandler(handler)
         fastmcp.propagate = True
-    # A handler beside the SDK's, such as one that exports logs, leaves stderr to us.
-    if own and not of_sdk and not of_fastmcp:
+    # If the SDK installed a handler for stderr, other handlers, such as exporters of logs, don't write to stderr.
+    if other_handlers and not sdk_handlers and not fastmcp_handlers:
         if log_format is not None:
             echo_err("--log-format has no effect: the program configures logging itself")
         return
@@ -188,7 +219,7 @@ def install_handler(log_format: LogFormat | None, *, is_quiet: bool) -> None:
     handler.setFormatter(JsonFormatter() if log_format is LogFormat.JSON else TextFormatter())
     handler.setLevel(logging.WARNING if is_quiet else logging.NOTSET)
     root.addHandler(handler)
-    if root.level == logging.WARNING and not of_sdk:
+    if root.level == logging.WARNING and not sdk_handlers:
         root.setLevel(logging.INFO)
 
 

@@ -14,9 +14,9 @@ from raincheck.core.lifecycle import Status
 from raincheck.operations.describe import format_id, printable
 from raincheck.wire.fallback_text import clip_text
 
-LONGEST_MESSAGE = 60
+MAX_MESSAGE_LENGTH = 60
 
-LOST, BACK = "connection lost, trying again", "connected again"
+LOST, BACK = "connection lost, reconnecting", "reconnected"
 
 TERMINAL_STATUSES = (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
 
@@ -51,6 +51,7 @@ class ProgressDisplay(Protocol):
 
 
 def show_update(display: ProgressDisplay, update: Update) -> None:
+    """Show the progress of a task."""
     display.show(update.progress, update.message, str(update.status))
 
 
@@ -67,14 +68,14 @@ class BarDisplay:
             console=console,
             transient=True,
         )
-        self._line = self._bar.add_task("", start=False, total=None, amount="")
-        self._tool = self._said = ""
+        self._row = self._bar.add_task("", start=False, total=None, amount="")
+        self._tool = self._description = ""
         self._is_closed = False
 
     def start(self, tool: str, task_id: str | None) -> None:
         self._tool = printable(tool)
-        self._bar.update(self._line, description=self._tool)
-        self._bar.start_task(self._line)
+        self._bar.update(self._row, description=self._tool)
+        self._bar.start_task(self._row)
         self._bar.start()
         if task_id is not None:
             self._bar.console.print(
@@ -82,24 +83,26 @@ class BarDisplay:
             )
 
     def show(self, amount: Amount | None, message: str | None, status: str) -> None:
-        said = printable(clip_text(message or status.replace("_", " "), LONGEST_MESSAGE))
-        self._said = f"{self._tool}: {said}"
-        self._bar.update(self._line, description=self._said, amount="" if amount is None else format_progress(amount))
+        text = printable(clip_text(message or status.replace("_", " "), MAX_MESSAGE_LENGTH))
+        self._description = f"{self._tool}: {text}"
+        self._bar.update(
+            self._row, description=self._description, amount="" if amount is None else format_progress(amount)
+        )
         if amount is not None and amount.total:
-            self._bar.update(self._line, completed=amount.done, total=amount.total)
+            self._bar.update(self._row, completed=amount.done, total=amount.total)
 
     def on_disconnect(self) -> None:
         self._show_connection(f"{self._tool}: {LOST}", LOST)
 
     def on_reconnect(self) -> None:
-        # The last progress remains valid until the next report, which may take a while.
-        self._show_connection(f"{self._said or self._tool} ({BACK})", BACK)
+        # The last progress stays on display until the next report, which may take a while.
+        self._show_connection(f"{self._description or self._tool} ({BACK})", BACK)
 
-    def _show_connection(self, description: str, words: str) -> None:
+    def _show_connection(self, description: str, message: str) -> None:
         if self._is_closed:
-            # The user has cancelled the call, and waits for that.
-            echo_err(words)
-        self._bar.update(self._line, description=description)
+            # The bar is gone: the user has cancelled the call, and waits for the cancel.
+            echo_err(message)
+        self._bar.update(self._row, description=description)
 
     @contextmanager
     def suspend(self) -> Generator[None]:
@@ -107,7 +110,7 @@ class BarDisplay:
         try:
             yield
         finally:
-            # A suspended prompt may be released only after everything has been closed.
+            # A prompt may end only after the display was closed.
             if not self._is_closed:
                 self._bar.start()
 
@@ -128,10 +131,10 @@ class LineDisplay:
             echo_err(f"{self._tool} is task {printable(task_id)}")
 
     def show(self, amount: Amount | None, message: str | None, status: str) -> None:
-        # The last progress of a task that has ended would look as if it had stopped early.
-        far = [] if amount is None or status in TERMINAL_STATUSES else [format_progress(amount)]
-        said = [status.replace("_", " "), *far, *([message] if message else [])]
-        line = printable(clip_text(", ".join(dict.fromkeys(said))))
+        # With its last progress, a task that has ended would look as if it had stopped early.
+        progress = [] if amount is None or status in TERMINAL_STATUSES else [format_progress(amount)]
+        parts = [status.replace("_", " "), *progress, *([message] if message else [])]
+        line = printable(clip_text(", ".join(dict.fromkeys(parts))))
         if line != self._last:
             echo_err(f"{self._tool}: {line}")
         self._last = line

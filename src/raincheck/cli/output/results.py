@@ -45,7 +45,7 @@ STYLES = {
 TOOL_ERROR = "red"
 
 FILE_WIDTH = 240
-"""Columns of what is written to a file or a pipe: there is no screen to fit, and lines are searched for."""
+"""The width of output to a file or a pipe, in columns: there is no screen to fit, and programs search for lines."""
 
 
 def make_console(*, is_error: bool = False, width: int = FILE_WIDTH) -> Console:
@@ -60,15 +60,15 @@ def format_status(task: Task) -> Text:
 
 
 def format_phase(task: Task) -> Text:
-    """Format the phase, or the status if the task waits for an answer, which matters more."""
+    """Format the phase, or the status if the task waits for an answer, since that matters more."""
     return _styled(task, task.status if task.status is Status.INPUT_REQUIRED else task.phase)
 
 
-def _styled(task: Task, word: str) -> Text:
-    return Text(word, TOOL_ERROR if task.is_error else STYLES[task.status])
+def _styled(task: Task, text: str) -> Text:
+    return Text(text, TOOL_ERROR if task.is_error else STYLES[task.status])
 
 
-MOST_PAGES = 100
+MAX_PAGES = 100
 """The maximum number of pages of a tool list: a server whose cursors form a cycle must not hang the command."""
 
 
@@ -76,7 +76,7 @@ async def list_tools(client: Client) -> list[Tool]:
     """Return all tools of a server."""
     tools: list[Tool] = []
     cursor: str | None = None
-    for _ in range(MOST_PAGES):
+    for _ in range(MAX_PAGES):
         page = await client.list_tools(cursor=cursor)
         tools += page.tools
         cursor = page.next_cursor
@@ -95,11 +95,11 @@ def find_tool(tools: list[Tool], name: str) -> Tool:
     if found is not None:
         return found
     names = [tool.name for tool in tools]
-    near = difflib.get_close_matches(name, names, n=1)
-    if near:
-        raise UsageError(f"the server has no tool {name!r}: did you mean {printable(near[0])!r}?")
-    has = f"it has {printable(', '.join(names))}" if names else "it has none at all"
-    raise UsageError(f"the server has no tool {name!r}: {has}")
+    similar = difflib.get_close_matches(name, names, n=1)
+    if similar:
+        raise UsageError(f"the server has no tool {name!r}: did you mean {printable(similar[0])!r}?")
+    hint = f"it has {printable(', '.join(names))}" if names else "it has no tools"
+    raise UsageError(f"the server has no tool {name!r}: {hint}")
 
 
 def print_tools(tools: list[Tool], *, as_json: bool) -> None:
@@ -125,15 +125,15 @@ def _print_tool(tool: Tool, console: Console) -> None:
     required = cast("list[str]", schema.get("required") or [])
     for name, kind in as_object(schema.get("properties")).items():
         kind = as_object(kind)
-        words = [describe_schema(kind, schema)]
+        notes = [describe_schema(kind, schema)]
         if name not in required:
-            words.append(f"default {json.dumps(kind['default'])}" if kind.get("default") is not None else "optional")
-        said = f": {clip_text(str(kind['description']))}" if kind.get("description") else ""
+            notes.append(f"default {json.dumps(kind['default'])}" if kind.get("default") is not None else "optional")
+        description = f": {clip_text(str(kind['description']))}" if kind.get("description") else ""
         line = Text(f"  {printable(str(name))} ", "cyan")
-        console.print(line.append(printable(f"({', '.join(words)}){said}"), "default"), soft_wrap=True)
+        console.print(line.append(printable(f"({', '.join(notes)}){description}"), "default"), soft_wrap=True)
 
 
-WRAPPED = "result"
+WRAPPER_KEY = "result"
 """The key under which servers wrap a value that is not an object."""
 
 
@@ -145,11 +145,11 @@ def print_result(result: CallToolResult, *, as_json: bool) -> ExitCode:
     """
     if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison] - None if it was closed
         raise OSError(errno.EBADF, "stdout is closed")
-    ending = ExitCode.FAILED if result.is_error else ExitCode.SUCCESS
+    exit_code = ExitCode.FAILED if result.is_error else ExitCode.SUCCESS
     if as_json:
         shown = result.model_dump(by_alias=True, mode="json", exclude_none=True)
         typer.echo(format_json(shown))
-        return ending
+        return exit_code
     console = Console(stderr=bool(result.is_error), soft_wrap=True)
     structured = _structured(result)
     if not console.is_terminal:
@@ -157,33 +157,33 @@ def print_result(result: CallToolResult, *, as_json: bool) -> ExitCode:
         shown = [] if structured is None else [format_json(structured)]
         for text in [*_texts(result), *shown]:
             typer.echo(text, err=bool(result.is_error), color=True)
-        return ending
+        return exit_code
     for text in _texts(result):
         console.print(printable_lines(text), style="red" if result.is_error else None, markup=False, highlight=False)
     if structured is not None:
         console.print(JSONHighlighter()(format_json(structured)))
-    return ending
+    return exit_code
 
 
 def _structured(result: CallToolResult) -> Any:  # noqa: ANN401 - any JSON
     """Return the value to print as JSON; None if the text already contains all of it."""
     value: Any = result.structured_content
-    if not isinstance(value, dict) or set(cast("dict[str, Any]", value)) != {WRAPPED}:
+    if not isinstance(value, dict) or set(cast("dict[str, Any]", value)) != {WRAPPER_KEY}:
         return cast("Any", value)
-    inside = cast("dict[str, Any]", value)[WRAPPED]
+    inside = cast("dict[str, Any]", value)[WRAPPER_KEY]
     texts = [block.text for block in result.content if block.type == "text"]
     return None if isinstance(inside, str) and inside in texts else inside
 
 
 def _texts(result: CallToolResult) -> list[str]:
     """Return the texts of the blocks, without those that only repeat what is printed as JSON."""
-    said = _structured(result)
-    if said is None:
-        return [_in_words(block) for block in result.content]
-    items = cast("list[Any]", said) if isinstance(said, list) else []
-    parts: list[Any] = [said, result.structured_content, *items]
+    value = _structured(result)
+    if value is None:
+        return [_format_block(block) for block in result.content]
+    items = cast("list[Any]", value) if isinstance(value, list) else []
+    parts: list[Any] = [value, result.structured_content, *items]
     repeated = {json.dumps(part, sort_keys=True) for part in parts}
-    return [_in_words(block) for block in result.content if _normal(block) not in repeated]
+    return [_format_block(block) for block in result.content if _normal(block) not in repeated]
 
 
 def _normal(block: ContentBlock) -> str | None:
@@ -195,7 +195,7 @@ def _normal(block: ContentBlock) -> str | None:
         return json.dumps(block.text)
 
 
-def _in_words(block: ContentBlock) -> str:
+def _format_block(block: ContentBlock) -> str:
     match block:
         case TextContent(text=text):
             return text

@@ -1,6 +1,6 @@
-"""Parse and check a tool's arguments as written in a shell: `year=2026 tags:='["a"]' @more.json`.
+"""Parse and check a tool's arguments as typed in a shell: `year=2026 tags:='["a"]' @more.json`.
 
-The types of a JSON schema are described in words for the user, and decide how a typed text is parsed.
+The types of a JSON schema decide how a typed text is parsed, and are described in words for the user.
 """
 
 import difflib
@@ -43,8 +43,8 @@ def types_of(schema: Schema, root: Schema) -> list[str]:
     """Return the types that a value may have; empty if any type is allowed."""
     found: list[str] = []
     for option in schema_alternatives(schema, root):
-        said = option.get("type")
-        found += cast("list[str]", said) if isinstance(said, list) else [str(said)] if said else []
+        declared = option.get("type")
+        found += cast("list[str]", declared) if isinstance(declared, list) else [str(declared)] if declared else []
     return list(dict.fromkeys(found))
 
 
@@ -63,25 +63,27 @@ def titles_of(schema: Schema, root: Schema) -> list[str]:
     if len(names) == len(choices):
         return [str(name) for name in names]
     titled = {
-        json.dumps(one.get("const")): one.get("title") for one in schema_alternatives(schema, root) if "const" in one
+        json.dumps(option.get("const")): option.get("title")
+        for option in schema_alternatives(schema, root)
+        if "const" in option
     }
-    return [str(titled.get(json.dumps(choice)) or _shown(choice)) for choice in choices]
+    return [str(titled.get(json.dumps(choice)) or _format_choice(choice)) for choice in choices]
 
 
 def describe_schema(schema: Schema, root: Schema) -> str:
     """Describe an allowed value, such as `integer`, `one of a, b` or `array of string`."""
     choices = choices_of(schema, root)
     if choices:
-        return f"one of {', '.join(map(_shown, choices))}"
-    words = [_type_in_words(option, root) for option in schema_alternatives(schema, root)]
-    return " or ".join(dict.fromkeys(word for word in words if word)) or "anything"
+        return f"one of {', '.join(map(_format_choice, choices))}"
+    types = [_describe_type(option, root) for option in schema_alternatives(schema, root)]
+    return " or ".join(dict.fromkeys(name for name in types if name)) or "anything"
 
 
 def parse_value(text: str, schema: Schema, root: Schema) -> Any:  # noqa: ANN401 - any type that the schema allows
     """Parse a text as a type that the schema allows. A text that fits none stays a string, and is rejected later."""
     choices = choices_of(schema, root)
     for choice in choices:
-        if text == _shown(choice):
+        if text == _format_choice(choice):
             return choice
     types = types_of(schema, root)
     for kind in ("null", "boolean", "integer", "number", "array", "object"):
@@ -93,7 +95,7 @@ def parse_value(text: str, schema: Schema, root: Schema) -> Any:  # noqa: ANN401
     return text if types or choices else _json_or_text(text)
 
 
-def _as_type(text: str, kind: str, schema: Schema, root: Schema) -> Any:  # noqa: ANN401 - as above
+def _as_type(text: str, kind: str, schema: Schema, root: Schema) -> Any:  # noqa: ANN401 - any type that the schema allows
     match kind:
         case "null" if text == "null":
             return None
@@ -114,7 +116,8 @@ def _as_type(text: str, kind: str, schema: Schema, root: Schema) -> Any:  # noqa
 def items_of(schema: Schema, root: Schema) -> Schema:
     """Return the schema of an array's items."""
     return next(
-        (as_object(one["items"]) for one in schema_alternatives(schema, root) if "items" in one), dict[str, Any]()
+        (as_object(option["items"]) for option in schema_alternatives(schema, root) if "items" in option),
+        dict[str, Any](),
     )
 
 
@@ -128,29 +131,29 @@ def _finite(text: str) -> float:
     return value
 
 
-def _json_or_text(text: str) -> Any:  # noqa: ANN401 - as above
+def _json_or_text(text: str) -> Any:  # noqa: ANN401 - any type that the schema allows
     try:
         return json.loads(text)
     except ValueError:
         return text
 
 
-def _type_in_words(schema: Schema, root: Schema) -> str:
-    said = schema.get("type")
-    words: list[str] = []
-    for kind in cast("list[str]", said) if isinstance(said, list) else [said] if said else []:
+def _describe_type(schema: Schema, root: Schema) -> str:
+    declared = schema.get("type")
+    names: list[str] = []
+    for kind in cast("list[str]", declared) if isinstance(declared, list) else [declared] if declared else []:
         if kind == "array" and isinstance(schema.get("items"), Mapping):
-            words.append(f"array of {describe_schema(schema['items'], root)}")
+            names.append(f"array of {describe_schema(schema['items'], root)}")
         elif kind == "string" and schema.get("format"):
-            words.append(f"string ({schema['format']})")
+            names.append(f"string ({schema['format']})")
         else:
-            words.append(str(kind))
-    return " or ".join(words)
+            names.append(str(kind))
+    return " or ".join(names)
 
 
 def _schemas(schema: Schema, name: str) -> list[Schema]:
     found = schema.get(name)
-    return [as_object(one) for one in cast("list[object]", found)] if isinstance(found, list) else []
+    return [as_object(item) for item in cast("list[object]", found)] if isinstance(found, list) else []
 
 
 def _target(ref: str, root: Schema) -> Schema:
@@ -166,7 +169,7 @@ def as_object(value: object) -> Schema:
     return cast("Schema", value) if isinstance(value, Mapping) else {}
 
 
-def _shown(choice: object) -> str:
+def _format_choice(choice: object) -> str:
     return choice if isinstance(choice, str) else json.dumps(choice, ensure_ascii=False)
 
 
@@ -190,23 +193,23 @@ def parse_arguments(words: Sequence[str | Mapping[str, Any]], schema: Schema) ->
     Raises:
         UsageError: a word can't be parsed. The error says how to write it.
     """
-    read: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     named: set[str] = set()
     for word in words:
         if not isinstance(word, str):
-            read |= word
+            arguments |= word
             continue
         name, is_json, text = _split(word)
         kind = as_object(as_object(schema.get("properties")).get(name))
         value = _read_json(name, text) if is_json else parse_value(text, kind, schema)
-        if name in named and isinstance(read[name], list) and isinstance(value, list):
-            # An array, item by item: tag=a tag=b.
-            value = cast("list[Any]", read[name]) + cast("list[Any]", value)
+        if name in named and isinstance(arguments[name], list) and isinstance(value, list):
+            # The items of an array may be given one by one: tag=a tag=b.
+            value = cast("list[Any]", arguments[name]) + cast("list[Any]", value)
         elif name in named and "array" not in types_of(kind, schema):
-            raise UsageError(f"{name!r} is given twice: give it once")
+            raise UsageError(f"{name!r} is given twice: give it only once")
         named.add(name)
-        read[name] = value
-    return read
+        arguments[name] = value
+    return arguments
 
 
 def check_arguments(tool: str, arguments: Mapping[str, Any], schema: Schema, verb: str = "called") -> None:
@@ -216,23 +219,25 @@ def check_arguments(tool: str, arguments: Mapping[str, Any], schema: Schema, ver
         UsageError: an argument is wrong. The error names it, the expected type and the schema's description.
     """
     properties = as_object(schema.get("properties"))
-    takes_others = schema.get("additionalProperties", False) is not False or "patternProperties" in schema
-    may_be_others = takes_others or (not properties and "additionalProperties" not in schema)
-    wrong = [] if may_be_others else [_unknown(tool, name, properties) for name in arguments if name not in properties]
+    allows_extra = schema.get("additionalProperties", False) is not False or "patternProperties" in schema
+    accepts_any = allows_extra or (not properties and "additionalProperties" not in schema)
+    errors = (
+        [] if accepts_any else [_unknown_argument(name, properties) for name in arguments if name not in properties]
+    )
     missing = [str(name) for name in cast("list[object]", schema.get("required") or []) if name not in arguments]
-    wrong += [f"{name!r} is missing: {describe_argument(name, schema)}" for name in missing]
-    if not wrong:
-        wrong = [_said(path, message, schema) for path, message in validation_errors(arguments, schema)]
-    if wrong:
-        raise UsageError(f"{tool} can't be {verb} like that: {'; '.join(wrong)}")
+    errors += [f"{name!r} is missing: {describe_argument(name, schema)}" for name in missing]
+    if not errors:
+        errors = [_invalid_argument(path, message, schema) for path, message in validation_errors(arguments, schema)]
+    if errors:
+        raise UsageError(f"{tool} can't be {verb} with these values: {'; '.join(errors)}")
 
 
-def describe_argument(name: str, schema: Schema, *, more: str = "") -> str:
+def describe_argument(name: str, schema: Schema, *, note: str = "") -> str:
     """Describe an argument's type, with its description from the schema."""
     kind = as_object(as_object(schema.get("properties")).get(name))
-    words = f"{name}=… ({describe_schema(kind, schema)}{more})"
-    said = kind.get("description")
-    return f"{words}, {clip_text(str(said))}" if said else words
+    text = f"{name}=… ({describe_schema(kind, schema)}{note})"
+    description = kind.get("description")
+    return f"{text}, {clip_text(str(description))}" if description else text
 
 
 def validation_errors(arguments: Mapping[str, Any], schema: Schema) -> list[tuple[list[str], str]]:
@@ -249,28 +254,29 @@ def validation_errors(arguments: Mapping[str, Any], schema: Schema) -> list[tupl
         # With an empty registry, so that no schema makes the command fetch a URL.
         errors: list[Any] = list(kind(schema, registry=Registry()).iter_errors(dict(arguments)))
     except (SchemaError, Unresolvable, RecursionError):
-        # The schema is at fault, and not the arguments: the server will check them.
+        # The schema is invalid, not the arguments: the server will check them.
         return []
     return [([str(part) for part in error.absolute_path], clip_text(str(error.message))) for error in errors]
 
 
-def _said(path: list[str], message: str, schema: Schema) -> str:
-    return f"{'.'.join(path)!r} is wrong, {message}: {describe_argument(path[0], schema)}" if path else message
+def _invalid_argument(path: list[str], message: str, schema: Schema) -> str:
+    return f"{'.'.join(path)!r} is invalid, {message}: {describe_argument(path[0], schema)}" if path else message
 
 
-def _unknown(tool: str, name: str, properties: Schema) -> str:
-    near = difflib.get_close_matches(name, properties, n=1)
-    has = ", ".join(map(repr, properties)) or "none"
-    hint = f"did you mean {near[0]!r}?" if near else f"it has {has}"
-    return f"{name!r} is no argument of {tool}, {hint}"
+def _unknown_argument(name: str, properties: Schema) -> str:
+    similar = difflib.get_close_matches(name, properties, n=1)
+    names = ", ".join(map(repr, properties)) or "none"
+    hint = f"did you mean {similar[0]!r}?" if similar else f"known arguments: {names}"
+    return f"unknown argument {name!r}, {hint}"
 
 
 def _split(word: str) -> tuple[str, bool, str]:
     found = ARGUMENT_PATTERN.fullmatch(word)
     if found is None:
         raise UsageError(
-            f"{word!r} is no argument: write name=value, name:=JSON, @file.json for all of them, or - to read them "
-            f"from stdin"
+            f"{word!r} is not an argument: write name=value, name:=JSON, @file.json for an object with all of them, "
+            f"or - "
+            f"to read it from stdin"
         )
     name, sign, text = found.groups()
     return name, sign == ":=", text
@@ -280,18 +286,19 @@ def _read_json(name: str, text: str) -> Any:  # noqa: ANN401 - any JSON
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"what follows {name}:= is not JSON ({error}): quote it, as in {name}:='[1, 2]'") from error
+        raise UsageError(f"the value after {name}:= is not JSON ({error}): quote it, as in {name}:='[1, 2]'") from error
 
 
 def _read_object(word: str) -> dict[str, Any]:
-    where = "stdin" if word == STDIN else word[1:]
+    source = "stdin" if word == STDIN else word[1:]
     try:
-        text = sys.stdin.read() if word == STDIN else Path(where).read_text(encoding="utf-8")
-        read = json.loads(text)
+        text = sys.stdin.read() if word == STDIN else Path(source).read_text(encoding="utf-8")
+        arguments = json.loads(text)
     except OSError as error:
-        raise UsageError(f"{where} can't be read ({error.strerror}): write @ and the path of a file") from error
+        raise UsageError(f"{source} can't be read ({error.strerror}): write @ and the path of a file") from error
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{where} is not JSON ({error}): it should be an object with the arguments") from error
-    if not isinstance(read, dict):
-        raise UsageError(f"{where} is not an object with the arguments, but {type(read).__name__}")
-    return cast("dict[str, Any]", read)
+        raise UsageError(f"{source} is not JSON ({error}): it should be an object with the arguments") from error
+    if not isinstance(arguments, dict):
+        kind = type(arguments).__name__
+        raise UsageError(f"{source} is of type {kind}: it should be an object with the arguments")
+    return cast("dict[str, Any]", arguments)

@@ -1,7 +1,7 @@
 """Ask a task's questions at the terminal: forms field by field, and pages to open.
 
-The user's lines are read while the event loop runs on. The terminal stays in its usual mode, in which it edits and
-echoes lines itself. So there is nothing to restore, however the program ends.
+The user's lines are read without blocking the event loop. The terminal stays in its usual mode, in which it edits and
+echoes lines itself, so there is nothing to restore, however the program ends.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from raincheck.operations.describe import printable
 
 
 class EndOfInput(Exception):
-    """The input has ended: there is no user to ask any more."""
+    """The input has ended, so there is no user to ask."""
 
 
 class PromptInterrupt(Exception):
@@ -45,7 +45,7 @@ class Terminal:
     def __init__(self, console: Console) -> None:
         self.console = console
         self.prompt_lock = asyncio.Lock()
-        """Held while a question is asked: a question is asked to its end before the next."""
+        """Held while a question is asked, so that each question is finished before the next."""
         self.may_prompt = asyncio.Event()
         """Cleared after Ctrl-C, until the user has been asked what to do."""
         self.may_prompt.set()
@@ -60,8 +60,8 @@ class Terminal:
     def print_line(self, text: str = "", style: str | None = None) -> None:
         """Print a line with untrusted text escaped, so that it can't move the cursor."""
         indent = text[: len(text) - len(text.lstrip(" "))]
-        shown = f"{indent}{printable(text)}"
-        self.console.print(shown, style=style, markup=False, highlight=False, soft_wrap=True)
+        line = f"{indent}{printable(text)}"
+        self.console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
 
     async def ask(self, prompt: str) -> str:
         """Prompt for a line, and return it without surrounding blanks.
@@ -93,23 +93,23 @@ class Terminal:
         if self._line.done():
             return
         try:
-            piece = os.read(stdin, 4_096)
+            chunk = os.read(stdin, 4_096)
         except OSError:
             redirect_dead_terminals()
-            piece = b""
-        self._typed += piece
+            chunk = b""
+        self._typed += chunk
         line, end, rest = self._typed.partition(b"\n")
         if end:
             self._typed = rest
             self._line.set_result(line.decode(errors="replace"))
-        elif not piece:
+        elif not chunk:
             self.console.print()
             self._line.set_exception(EndOfInput())
 
 
 DECLINE, CANCEL = "/decline", "/cancel"
 
-HOW = f"(instead of an answer: {DECLINE} to say no, {CANCEL} to say neither yes nor no)"
+HELP = f"(instead of an answer: {DECLINE} to decline, {CANCEL} to dismiss the question)"
 
 
 class _FormDismissal(Exception):
@@ -132,8 +132,8 @@ async def prompt_elicitation(terminal: Terminal, tool: str, params: ElicitReques
         if isinstance(params, ElicitRequestFormParams):
             return await _ask_form(terminal, params.requested_schema)
         return await _ask_to_open(terminal, params.url)
-    except _FormDismissal as refused:
-        return refused.result
+    except _FormDismissal as dismissal:
+        return dismissal.result
 
 
 async def _ask_form(terminal: Terminal, schema: Schema) -> ElicitResult:
@@ -141,7 +141,7 @@ async def _ask_form(terminal: Terminal, schema: Schema) -> ElicitResult:
     if not fields:
         is_yes = await _ask_choice(terminal, "yes or no [y/n]:", {"y": True, "yes": True, "n": False, "no": False})
         return ElicitResult(action="accept", content={}) if is_yes else ElicitResult(action="decline")
-    terminal.print_line(HOW, "dim")
+    terminal.print_line(HELP, "dim")
     content: dict[str, Any] = {}
     for name, field in fields.items():
         value = await _ask_field(terminal, str(name), as_object(field), schema)
@@ -154,76 +154,78 @@ async def _ask_field(terminal: Terminal, name: str, field: Schema, root: Schema)
     """Return the value of a field; None if it is optional and was left out."""
     if field.get("description"):
         terminal.print_line(str(field["description"]), "dim")
-    several = "array" in types_of(field, root)
-    choices, titles = _choices(field, root, several=several)
+    is_list = "array" in types_of(field, root)
+    choices, titles = _choices(field, root, is_list=is_list)
     for number, title in enumerate(titles, 1):
         terminal.print_line(f"  {number}) {title}")
     while True:
-        text = await _line(terminal, _prompt(name, field, root, len(choices), several=several))
+        text = await _line(terminal, _prompt(name, field, root, len(choices), is_list=is_list))
         if not text and "default" in field:
             return field["default"]
         if not text and name not in (root.get("required") or []):
             return None
-        value = _value_of(text, field, root, choices, titles, several=several)
+        value = _parse_field(text, field, root, choices, titles, is_list=is_list)
         # Validated alone, so that fields not asked yet are not reported as missing.
-        wrong = validation_errors({name: value}, {**root, "properties": {name: field}, "required": []})
-        if not wrong:
+        errors = validation_errors({name: value}, {**root, "properties": {name: field}, "required": []})
+        if not errors:
             return value
-        for _, message in wrong:
+        for _, message in errors:
             terminal.print_line(message, "red")
 
 
-def _choices(field: Schema, root: Schema, *, several: bool) -> tuple[list[Any], list[str]]:
-    of = items_of(field, root) if several else field
-    return choices_of(of, root), titles_of(of, root)
+def _choices(field: Schema, root: Schema, *, is_list: bool) -> tuple[list[Any], list[str]]:
+    item = items_of(field, root) if is_list else field
+    return choices_of(item, root), titles_of(item, root)
 
 
-def _prompt(name: str, field: Schema, root: Schema, choices: int, *, several: bool) -> str:
+def _prompt(name: str, field: Schema, root: Schema, choices: int, *, is_list: bool) -> str:
     title = str(field.get("title") or name)
-    what = describe_schema(field, root)
+    hint = describe_schema(field, root)
     if choices:
-        what = f"numbers from 1 to {choices}, with commas" if several else f"a number from 1 to {choices}"
+        hint = f"numbers from 1 to {choices}, separated by commas" if is_list else f"a number from 1 to {choices}"
     elif "boolean" in types_of(field, root):
-        what = "y or n"
-    elif several:
-        what = f"{what}, with commas"
+        hint = "y or n"
+    elif is_list:
+        hint = f"{hint}, separated by commas"
     if "default" in field:
-        what += f"; Enter: {_shown(field['default'])}"
+        hint += f"; Enter: {_format_default(field['default'])}"
     elif name not in (root.get("required") or []):
-        what += "; Enter: none"
-    return f"{title} ({what}):"
+        hint += "; Enter: none"
+    return f"{title} ({hint}):"
 
 
-def _shown(default: object) -> str:
+def _format_default(default: object) -> str:
     """Format a default value. Blank text is quoted so that it is visible."""
     return default if isinstance(default, str) and default.strip() else json.dumps(default)
 
 
-def _value_of(text: str, field: Schema, root: Schema, choices: list[Any], titles: list[str], *, several: bool) -> Any:  # noqa: ANN401 - any type that the form asks for
-    if several:
+def _parse_field(
+    text: str, field: Schema, root: Schema, choices: list[Any], titles: list[str], *, is_list: bool
+) -> Any:  # noqa: ANN401 - any type that the form asks for
+    if is_list:
         items = [part.strip() for part in text.split(",") if part.strip()]
-        return [_one_of(part, items_of(field, root), root, choices, titles) for part in items]
-    return _one_of(text, field, root, choices, titles)
+        return [_parse_choice(part, items_of(field, root), root, choices, titles) for part in items]
+    return _parse_choice(text, field, root, choices, titles)
 
 
-def _one_of(text: str, field: Schema, root: Schema, choices: list[Any], titles: list[str]) -> Any:  # noqa: ANN401 - likewise
+def _parse_choice(text: str, field: Schema, root: Schema, choices: list[Any], titles: list[str]) -> Any:  # noqa: ANN401 - any type that the form asks for
     if text.isdecimal() and 1 <= int(text) <= len(choices):
         return choices[int(text) - 1]
-    called = {title.lower(): choice for title, choice in zip(titles, choices, strict=True)}
-    if text.lower() in called:
-        return called[text.lower()]
+    by_title = {title.lower(): choice for title, choice in zip(titles, choices, strict=True)}
+    if text.lower() in by_title:
+        return by_title[text.lower()]
     return parse_value(text, field, root)
 
 
 async def _ask_to_open(terminal: Terminal, url: str) -> ElicitResult:
-    terminal.print_line(f"It wants you to open a page of {urlsplit(url).hostname or 'an unknown host'}:")
+    terminal.print_line(f"Please open a page on {urlsplit(url).hostname or 'an unknown host'}:")
     terminal.print_line(f"  {url}")
     keys = {"o": "open", "i": "itself", "d": DECLINE, "c": CANCEL}
     choice = await _ask_choice(terminal, "[o]pen it here, [i] opened it myself, [d]ecline, [c]ancel:", keys)
     if choice in (DECLINE, CANCEL):
         raise _FormDismissal(choice)
     if choice == "open" and not webbrowser.open(url):
-        terminal.print_line("there is no browser to open it with: copy the address", "red")
+        terminal.print_line("no browser is available: copy the address", "red")
     return ElicitResult(action="accept")
 
 

@@ -26,7 +26,7 @@ class OpenInputRequest:
     """An open question."""
 
     key: str | None
-    """The key that names it in an answer; None if the server sent the question itself."""
+    """The key that identifies it in an answer; None if the server sent the question itself."""
     method: str
     message: str
     schema: Schema | None = None
@@ -68,41 +68,41 @@ class OpenInputRequest:
     def describe_fields(self) -> list[str]:
         """Describe the fields that an answer needs."""
         if self.method == SAMPLING:
-            return ["text=… (string), what a model would reply"]
+            return ["text=… (string), the reply of the model"]
         if self.schema is None:
             return []
         required = self.schema.get("required") or ()
         return [
-            describe_argument(str(name), self.schema, more="" if name in required else ", may be left out")
+            describe_argument(str(name), self.schema, note="" if name in required else ", optional")
             for name in as_object(self.schema.get("properties"))
         ]
 
 
 def echo_questions(tool: str, questions: Sequence[OpenInputRequest], make_command: Callable[..., str]) -> None:
     """Print the questions, and the command that answers each. `make_command` builds it from options."""
-    for asked in questions:
-        echo_err(f"{printable(tool)} asks: {printable(asked.message)}")
-        if asked.url is not None:
-            echo_err(f"  open {printable(asked.url)}")
-        for field in asked.describe_fields():
+    for request in questions:
+        echo_err(f"{printable(tool)} asks: {printable(request.message)}")
+        if request.url is not None:
+            echo_err(f"  open {printable(request.url)}")
+        for field in request.describe_fields():
             echo_err(f"  {printable(field)}")
-        key = ["--key", asked.key] if len(questions) > 1 and asked.key is not None else []
-        values = " name=value …" if asked.describe_fields() else ""
+        key = ["--key", request.key] if len(questions) > 1 and request.key is not None else []
+        values = " name=value …" if request.describe_fields() else ""
         echo_err(f"answer with: {make_command(*key)}{values} (or --decline)")
 
 
 class ElicitationPrompter:
     """Answers the questions of a server at the terminal. Without one, it leaves them open and reports that."""
 
-    def __init__(self, tool: str, shown: ProgressDisplay, terminal: Terminal | None) -> None:
+    def __init__(self, tool: str, display: ProgressDisplay, terminal: Terminal | None) -> None:
         self._tool = tool
-        self._shown = shown
+        self._display = display
         self._terminal = terminal
         self.unanswered: asyncio.Future[ElicitRequestParams] = asyncio.get_running_loop().create_future()
         """The first question that was left unanswered."""
 
     async def __call__(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
-        """Answer a question as the SDK's callback. Never returns without an answer, since an error would be one."""
+        """Answer a question as the SDK's callback. Never raises, since the server would take an error as the answer."""
         del context
         return await self.prompt(params)
 
@@ -112,10 +112,10 @@ class ElicitationPrompter:
             try:
                 await self._terminal.may_prompt.wait()
                 async with self._terminal.prompt_lock:
-                    with self._shown.suspend():
+                    with self._display.suspend():
                         return await prompt_elicitation(self._terminal, self._tool, params)
             except PromptInterrupt:
-                # If the work continues after that, the question is asked again.
+                # If the user keeps waiting after that, the question is asked again.
                 continue
             except EndOfInput:
                 break

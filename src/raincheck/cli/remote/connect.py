@@ -1,6 +1,6 @@
 """Connect to a server, explain connection failures, and report disconnects.
 
-The client reconnects by itself without notification, so a wrapper around its transport detects disconnects.
+The client reconnects without notification, so a wrapper around its transport detects disconnects.
 """
 
 import asyncio
@@ -51,16 +51,16 @@ class ConnectionListener(Protocol):
 class ConnectionMonitor:
     """Makes connections, and reports disconnects: each connection after the first response replaces a lost one."""
 
-    def __init__(self, connect: Callable[[], Transport], told: ConnectionListener) -> None:
+    def __init__(self, connect: Callable[[], Transport], listener: ConnectionListener) -> None:
         self._connect = connect
-        self._told = told
-        self._was_there = False
+        self._listener = listener
+        self._was_connected = False
         self._is_lost = False
 
     def connect(self) -> Transport:
-        if self._was_there and not self._is_lost:
+        if self._was_connected and not self._is_lost:
             self._is_lost = True
-            self._told.on_disconnect()
+            self._listener.on_disconnect()
         return self._connected()
 
     @asynccontextmanager
@@ -69,21 +69,21 @@ class ConnectionMonitor:
             yield _ObservedStream(read, self._on_message), write
 
     def _on_message(self, message: Incoming) -> None:
-        # For an unavailable server, the transport itself produces an exception, or a response with an error.
+        # If the server is unavailable, the transport itself produces an exception, or a response with an error.
         if isinstance(message, Exception) or isinstance(message.message, JSONRPCError):
             return
-        self._was_there = True
+        self._was_connected = True
         if self._is_lost:
             self._is_lost = False
-            self._told.on_reconnect()
+            self._listener.on_reconnect()
 
 
 class _ObservedStream:
     """A stream of messages that reports each one to a callback."""
 
-    def __init__(self, read: ReadStream[Incoming], hear: Callable[[Incoming], None]) -> None:
+    def __init__(self, read: ReadStream[Incoming], on_message: Callable[[Incoming], None]) -> None:
         self._read = read
-        self._on_message = hear
+        self._on_message = on_message
 
     @property
     def last_context(self) -> object:
@@ -120,15 +120,16 @@ NOISY = ("mcp", "httpx2", "httpcore2", "raincheck")
 """The loggers that would print to the terminal."""
 
 HINTS = {
-    "connection attempts failed": "nothing listens there: start the server, or mend the address",
-    "Connection refused": "nothing listens there: start the server, or mend the address",
-    "No such file": "nothing listens there: start the server, or mend the path",
-    "Method not found": "it does not speak MCP as a server does: see that it is one",
-    "Name or service not known": "there is no such host: mend the address",
+    "connection attempts failed": "no server listens there: start it, or check the address",
+    "Connection refused": "no server listens there: start it, or check the address",
+    "No such file": "no server listens there: start it, or check the path",
+    "Method not found": "it does not respond like an MCP server: check the address",
+    "Name or service not known": "the host does not exist: check the address",
     "Unexpected content type": NO_SERVER,
     "Failed to parse": NO_SERVER,
-    "missing an 'http": "it names no host: mend the address",
-    "Connection closed": "it ended, or hung up, before it answered: see that it is an MCP server, and starts by itself",
+    "missing an 'http": "the address names no host: correct it",
+    "Connection closed": "it exited, or closed the connection, before it responded: check that it is an MCP server, "
+    "and that it starts",
 }
 """Remedies by a part of the error message."""
 
@@ -143,27 +144,31 @@ async def connect_client(
     *,
     saved_calls: SavedCalls | None,
     elicitation_callback: ElicitationFnT | None,
-    timeout: float,  # noqa: ASYNC109 - it bounds connecting, not what follows
+    timeout: float,  # noqa: ASYNC109 - it applies to connecting, not to the context
     guard: Guard | None = None,
     listener: ConnectionListener | None = None,
 ) -> AsyncGenerator[TaskClient]:
     """Connect a client. `guard` may give up waiting for the connection; `listener` is notified of later disconnects.
 
     Raises:
-        UsageError: it can't connect. The error says why, and what to do.
+        UsageError: it can't connect. The error contains the reason, and what to do.
     """
-    ours = Implementation(name="raincheck", version=version("raincheck"))
+    client_info = Implementation(name="raincheck", version=version("raincheck"))
     connect = target.connect if listener is None else ConnectionMonitor(target.connect, listener).connect
     client = TaskClient(
-        connect, name=target.name, saved_calls=saved_calls, elicitation_callback=elicitation_callback, client_info=ours
+        connect,
+        name=target.name,
+        saved_calls=saved_calls,
+        elicitation_callback=elicitation_callback,
+        client_info=client_info,
     )
     try:
         async with asyncio.timeout(timeout):
             await (client.__aenter__() if guard is None else guard(client.__aenter__()))
     except TimeoutError as error:
         raise UsageError(
-            f"{target.display_name} did not answer within {format_duration(timeout)}: see that it is an MCP server, or "
-            f"give it longer with --connect-timeout{format_server_output(target)}"
+            f"{target.display_name} did not respond within {format_duration(timeout)}: check that it is an MCP server, "
+            f"or allow more time with --connect-timeout{format_server_output(target)}"
         ) from error
     except ServerUnreachable as error:
         raise UsageError(explain_unreachable(target, error)) from error
@@ -176,31 +181,31 @@ async def connect_client(
 def explain_call_lost(target: CallTarget, error: CallLost) -> str:
     """Explain what to do about a call for which it is unknown whether it has started."""
     advice = (
-        "the key does not help, since the server does not say that it takes one from you for this tool"
+        "The key does not help: the server does not declare that it accepts keys from you for this tool"
         if error.has_key
-        else "where it must not run twice, call with --idempotency-key in the first place, if the server knows you"
+        else "If it must not run twice, use --idempotency-key from the first call on, if the server can identify you"
     )
     return (
-        f"the connection to {target.display_name} broke while {error.tool!r} was called: it may have run, or not. "
-        f"Look before you call it again; {advice}{format_server_output(target)}"
+        f"the connection to {target.display_name} broke during a call of {error.tool!r}, so it is unknown whether the "
+        f"call was started: check before you call again. {advice}{format_server_output(target)}"
     )
 
 
 def explain_unreachable(target: CallTarget, error: ServerUnreachable | InvalidResponse) -> str:
     """Explain why a server can't be reached, and what to do."""
     if isinstance(error, RequestRefused):
-        to_do = target.hint()
-        refused = f"{target.display_name} refuses what it is asked (HTTP {error.status})"
-        return _without_secrets(target, error) if to_do is None else f"{refused}: {to_do}"
-    # The first line of a library's message is the one for users.
+        remedy = target.hint()
+        refused = f"{target.display_name} refused the request (HTTP {error.status})"
+        return _without_secrets(target, error) if remedy is None else f"{refused}: {remedy}"
+    # The first line of a library's message is meant for users.
     before, mark, reason = _without_secrets(target, error).partition("can't be reached: ")
-    words = f"{before}{mark}{reason.partition(chr(10))[0]}"
-    hint = target.hint() or next((hint for part, hint in HINTS.items() if part in words), None)
-    return f"{words}{'' if hint is None else f'; {hint}'}{format_server_output(target)}"
+    text = f"{before}{mark}{reason.partition(chr(10))[0]}"
+    hint = target.hint() or next((hint for part, hint in HINTS.items() if part in text), None)
+    return f"{text}{'' if hint is None else f'; {hint}'}{format_server_output(target)}"
 
 
 def _without_secrets(target: CallTarget, error: Exception) -> str:
-    # Replace the name first: without its secrets it would not be found, and not all of them can be.
+    # Replace the name first: once its secrets are removed, it would not be found. Not every secret can be removed.
     return target.redact(str(error).replace(target.name, target.display_name))
 
 
@@ -211,17 +216,17 @@ def is_tool_exception(error: MCPError) -> bool:
 
 
 def explain_tool_exception(task_ref: TaskRef | None) -> str:
-    """Explain where the server's operator sees what the tool raised."""
+    """Explain where the server's operator sees the exception that the tool raised."""
     if task_ref is None:
-        return "\n--verbose shows what it raised"
+        return "\n--verbose shows the exception"
     show = f"{format_command('tasks show', task_ref.task_id)} --store …"
-    return f"\n{show}, with the store that the server uses, shows what it raised; so does --verbose, while it runs"
+    return f"\n{show}, with the server's store, shows the exception. So does --verbose while the tool runs"
 
 
 def format_server_output(target: CallTarget) -> str:
     """Return the last lines of the stderr of a server that this command started."""
-    words = target.stderr_tail()
-    return f"\nIt said:\n{words}" if words else ""
+    lines = target.stderr_tail()
+    return f"\nIts stderr:\n{lines}" if lines else ""
 
 
 def silence_library_logs() -> None:

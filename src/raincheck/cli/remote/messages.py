@@ -24,7 +24,7 @@ from raincheck.operations.describe import format_command, format_id, format_json
 
 
 def task_ref_of(handle: Handle) -> TaskRef:
-    """Return the reference of a task: only tasks can be detached from and resumed."""
+    """Return the reference of a task: only tasks can be resumed."""
     assert handle.task_ref is not None  # noqa: S101 - the call is a task
     return handle.task_ref
 
@@ -45,82 +45,88 @@ class CallReporter:
         return format_command(command, task_id, *named, *options)
 
     def report_running(self, task_ref: TaskRef, prefix: str = "") -> None:
-        """Report how to come back to a task that continues."""
+        """Report how to resume a task that continues."""
         if self.as_json:
             typer.echo(format_json(asdict(redact_task_ref(task_ref))))
         wait, cancel = (self.follow_up_command(command, task_ref.task_id) for command in ("wait", "cancel"))
-        how = f"{wait} waits for it, {cancel} stops it"
+        hint = f"{wait} waits for it, {cancel} cancels it"
         tool, name = printable(task_ref.tool), f"task {printable(task_ref.task_id)}"
         if self.target.ends_with_command:
-            # Nothing runs the task until then.
-            now = f"rests as {name}, since its server ends with this command"
-            echo_err(f"{prefix}{tool} {now}: {how}. Either starts the server again.")
+            # No server runs the task until then.
+            state = f"is stored as {name}, but its server ends with this command"
+            echo_err(f"{prefix}{tool} {state}: {hint}. Both start the server again.")
         else:
-            echo_err(f"{prefix}{tool} goes on as {name}: {how}.")
+            echo_err(f"{prefix}{tool} keeps running as {name}: {hint}.")
         if self.target.has_secret:
-            echo_err("what is secret in its server's address is not kept: give that again then, by --server URL")
+            echo_err("the secrets in the server's address are not saved: give the address again, with --server URL")
 
-    def report_unreachable(self, slip: TaskRef, error: ServerUnreachable | InvalidResponse) -> ExitCode:
-        """Report how to come back to a task whose server is unavailable, or responds with invalid data."""
-        hope = "" if self.target.ends_with_command else "Its task may well go on. "
-        self.report_running(slip, f"{explain_unreachable(self.target, error)}\n{hope}")
+    def report_unreachable(self, task_ref: TaskRef, error: ServerUnreachable | InvalidResponse) -> ExitCode:
+        """Report how to resume a task whose server is unavailable, or responds with invalid data."""
+        note = "" if self.target.ends_with_command else "The task may still be running. "
+        self.report_running(task_ref, f"{explain_unreachable(self.target, error)}\n{note}")
         return ExitCode.STILL_RUNNING
 
-    def report_cancelled(self, slip: TaskRef, update: Update) -> ExitCode:
+    def report_cancelled(self, task_ref: TaskRef, update: Update) -> ExitCode:
         """Report whether a task has stopped."""
         if self.as_json:
-            typer.echo(format_json({"task_id": slip.task_id, "status": str(update.status)}))
-        name = f"task {format_id(slip.task_id)}"
+            typer.echo(format_json({"task_id": task_ref.task_id, "status": str(update.status)}))
+        name = f"task {format_id(task_ref.task_id)}"
         if update.status is Status.CANCELLED:
             echo_err(f"{name} is cancelled")
             return ExitCode.SUCCESS
         if update.is_ended:
             echo_err(
-                f"{name} had ended before ({update.status}): {self.follow_up_command('wait', slip.task_id)} shows it"
+                f"{name} had already ended ({update.status}): "
+                f"{self.follow_up_command('wait', task_ref.task_id)} shows its outcome"
             )
             return ExitCode.FAILED
-        echo_err(f"{name} is asked to stop: {self.follow_up_command('get', slip.task_id)} shows whether it has")
+        echo_err(f"{name} was asked to stop: {self.follow_up_command('get', task_ref.task_id)} shows whether it has")
         return ExitCode.SUCCESS
 
-    def report_cancel_refused(self, slip: TaskRef, update: Update | None, refused: CancelRefused) -> ExitCode:
+    def report_cancel_refused(self, task_ref: TaskRef, update: Update | None, refused: CancelRefused) -> ExitCode:
         """Report why a task is not cancelled."""
         if self.as_json:
             status = None if update is None else str(update.status)
-            why = {"reason": refused.reason, "message": refused.why}
-            typer.echo(format_json({"task_id": slip.task_id, "status": status, "refused": why}))
-        reason, why = printable(refused.reason), printable(refused.why)
-        echo_err(f"task {format_id(slip.task_id)} can't be cancelled ({reason}): {why}. It goes on")
+            detail = {"reason": refused.reason, "message": refused.why}
+            typer.echo(format_json({"task_id": task_ref.task_id, "status": status, "refused": detail}))
+        reason, explanation = printable(refused.reason), printable(refused.why)
+        echo_err(f"task {format_id(task_ref.task_id)} can't be cancelled ({reason}): {explanation}. It continues")
         return ExitCode.FAILED
 
     def fail_abandoned(self, tool: str, reason: ExitCode, prompter: ElicitationPrompter, exit_code: int) -> NoReturn:
-        """Exit after a call that is no task was given up. It can't be resumed, so it is cancelled."""
+        """Exit after a call that is no task was given up. The call can't be resumed, so it is cancelled."""
         if reason is ExitCode.NEEDS_INPUT:
-            asked = printable(prompter.unanswered.result().message)
-            why = f"{printable(tool)} asks: {asked}. There is no terminal to ask at, and no task that could wait: "
-            fail(f"{why}call it at a terminal", as_json=self.as_json, exit_code=ExitCode.FAILED)
-        is_told = reason is ExitCode.INTERRUPTED
-        why = f"{printable(tool)} is given up{'' if is_told else ': there was no answer in time'}. It was no task yet"
+            question = printable(prompter.unanswered.result().message)
+            fail(
+                f"{printable(tool)} asks: {question}. There is no terminal to ask at, and the call is not a task that "
+                f"could wait: call it at a terminal",
+                as_json=self.as_json,
+                exit_code=ExitCode.FAILED,
+            )
+        is_interrupted = reason is ExitCode.INTERRUPTED
         fail(
-            f"{why}, so the call is cancelled",
+            f"{printable(tool)} {'was interrupted' if is_interrupted else 'did not respond in time'}. "
+            f"It was not a task yet, so the call is cancelled",
             as_json=self.as_json,
-            exit_code=exit_code if is_told else ExitCode.FAILED,
+            exit_code=exit_code if is_interrupted else ExitCode.FAILED,
         )
 
-    def fail_with_error(self, tool: str, error: MCPError, slip: TaskRef | None = None) -> NoReturn:
+    def fail_with_error(self, tool: str, error: MCPError, task_ref: TaskRef | None = None) -> NoReturn:
         """Exit with the server's error."""
-        why = f"{printable(tool)} failed: {printable(error.error.message)} ({error.error.code})"
-        why += (
-            explain_tool_exception(slip)
+        message = f"{printable(tool)} failed: {printable(error.error.message)} ({error.error.code})"
+        message += (
+            explain_tool_exception(task_ref)
             if self.target.ends_with_command and is_tool_exception(error)
             else format_server_output(self.target)
         )
-        fail(why, as_json=self.as_json, exit_code=ExitCode.FAILED)
+        fail(message, as_json=self.as_json, exit_code=ExitCode.FAILED)
 
-    def fail_not_found(self, slip: TaskRef) -> NoReturn:
-        """Exit because the task does not exist on the server."""
+    def fail_not_found(self, task_ref: TaskRef) -> NoReturn:
+        """Exit because the server does not know the task."""
         fail(
-            f"{self.target.display_name} does not know task {printable(slip.task_id)}, or not for you: it may be over "
-            f"for long, or want the --header that it was called with, or the --server with what was secret in it. "
-            f"{self.follow_up_command('wait', slip.task_id, '--forget')} removes it from the saved calls",
+            f"{self.target.display_name} does not know task {printable(task_ref.task_id)}, or you may not see it: it "
+            f"may "
+            f"have expired, or require the --header of the call, or --server with the secrets in the address. "
+            f"{self.follow_up_command('wait', task_ref.task_id, '--forget')} removes it from the saved calls",
             as_json=self.as_json,
         )

@@ -1,6 +1,6 @@
 """Monitor a call until it ends, times out, asks a question that can't be answered here, or the user presses Ctrl-C.
 
-Then report the outcome: a result, a task that was detached from, or one that was cancelled.
+Then report the outcome: a result, a task that keeps running, or a cancelled task.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 ELICITATION = "elicitation/create"
 
-MENU = "[d]etach and come back later, [c]ancel it, or Enter to wait on:"
+MENU = "[d]etach and come back later, [c]ancel the task, or Enter to keep waiting:"
 
 
 def follow_updates(handle: Handle) -> AsyncGenerator[Update]:
@@ -40,7 +40,7 @@ def follow_updates(handle: Handle) -> AsyncGenerator[Update]:
 
 
 class WaitInterrupt(Exception):
-    """The command stops waiting for the call. The exit code tells why."""
+    """The command stops waiting for the call. The exit code gives the reason."""
 
     def __init__(self, exit_code: ExitCode, exit_code_without_task: int | None = None) -> None:
         super().__init__(exit_code.name)
@@ -53,10 +53,10 @@ class CallMonitor:
     """Waits for the server, the call and its result, and handles the timeout, questions and Ctrl-C."""
 
     def __init__(
-        self, shown: ProgressDisplay, asker: ElicitationPrompter, terminal: Terminal | None, timeout: float | None
+        self, display: ProgressDisplay, prompter: ElicitationPrompter, terminal: Terminal | None, timeout: float | None
     ) -> None:
-        self._shown = shown
-        self._asker = asker
+        self._display = display
+        self._prompter = prompter
         self._terminal = terminal
         self._interrupts: asyncio.Queue[signal.Signals] = asyncio.Queue()
         self._timeout = timeout
@@ -95,7 +95,7 @@ class CallMonitor:
         redirect_dead_terminals()
         if not self._is_waiting:
             self._stopped_by = number
-            # Abandon the current operation, such as cancelling a task of an unavailable server.
+            # Give up the current operation, such as cancelling a task of an unavailable server.
             command.cancel()
             return
         self._interrupts.put_nowait(number)
@@ -106,10 +106,10 @@ class CallMonitor:
         """Wait for the server. Ctrl-C ends the command, since nothing has been called yet."""
         try:
             return await self._wait(work, None)
-        except WaitInterrupt as left:
-            self._shown.close()
-            echo_err("given up, before anything was called")
-            raise typer.Exit(left.exit_code_without_task) from left
+        except WaitInterrupt as interrupt:
+            self._display.close()
+            echo_err("interrupted before the tool was called")
+            raise typer.Exit(interrupt.exit_code_without_task) from interrupt
 
     async def wait_for_start(self, call: Awaitable[T]) -> T:
         """Wait for the response to the call itself. There is no task to resume yet.
@@ -124,55 +124,60 @@ class CallMonitor:
 
         Raises:
             WaitInterrupt: the command stops waiting for it.
-            And what `Handle.result` raises.
+            And the errors of `Handle.result`.
         """
         return await self._wait(self._follow(handle), handle)
 
     async def _follow(self, handle: Handle) -> CallToolResult:
         async with aclosing(follow_updates(handle)) as updates:
             async for update in updates:
-                show_update(self._shown, update)
+                show_update(self._display, update)
                 if any(question.method != ELICITATION for question in update.questions):
-                    # A question for a model, or for folders: this command can answer neither.
+                    # A question for a model, or for a list of folders: this command can answer neither.
                     raise WaitInterrupt(ExitCode.NEEDS_INPUT)
         return await handle.result()
 
     async def _wait(self, work: Awaitable[T], handle: Handle | None) -> T:
-        job = asyncio.ensure_future(work)
+        running = asyncio.ensure_future(work)
         self._is_waiting = True
         try:
             while True:
                 interrupted = asyncio.ensure_future(self._interrupts.get())
-                waiting: list[asyncio.Future[Any]] = [job, interrupted, self._asker.unanswered, self._timeout_reached]
+                waiting: list[asyncio.Future[Any]] = [
+                    running,
+                    interrupted,
+                    self._prompter.unanswered,
+                    self._timeout_reached,
+                ]
                 try:
                     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
                 finally:
                     interrupted.cancel()
-                if job.done():
-                    return job.result()
+                if running.done():
+                    return running.result()
                 if interrupted.done() and not interrupted.cancelled():
-                    await self._ask_while_running(job, self._ask_next_action(interrupted.result(), handle))
-                elif self._asker.unanswered.done():
+                    await self._ask_while_running(running, self._ask_next_action(interrupted.result(), handle))
+                elif self._prompter.unanswered.done():
                     raise WaitInterrupt(ExitCode.NEEDS_INPUT)
                 elif self._timeout_reached.done():
                     raise WaitInterrupt(ExitCode.STILL_RUNNING)
         finally:
             self._is_waiting = False
-            job.cancel()
-            await asyncio.wait([job])
-            if not job.cancelled():
-                # Retrieve the exception of work that ended meanwhile, since its outcome is not needed any more.
-                job.exception()
+            running.cancel()
+            await asyncio.wait([running])
+            if not running.cancelled():
+                # Retrieve the exception of work that has ended by now, since its outcome is no longer needed.
+                running.exception()
 
-    async def _ask_while_running(self, job: "asyncio.Future[T]", asking: Coroutine[Any, Any, None]) -> None:
+    async def _ask_while_running(self, running: "asyncio.Future[T]", show_menu: Coroutine[Any, Any, None]) -> None:
         """Run the menu while the work is still running. The work's outcome takes precedence."""
-        menu = asyncio.ensure_future(asking)
+        menu = asyncio.ensure_future(show_menu)
         try:
-            await asyncio.wait([menu, job], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([menu, running], return_when=asyncio.FIRST_COMPLETED)
         finally:
             menu.cancel()
             await asyncio.wait([menu])
-        if not menu.cancelled() and not job.done():
+        if not menu.cancelled() and not running.done():
             menu.result()
 
     async def _ask_next_action(self, number: signal.Signals, handle: Handle | None) -> None:
@@ -182,7 +187,7 @@ class CallMonitor:
         if self._terminal is None or number is not signal.SIGINT:
             raise WaitInterrupt(ExitCode.STILL_RUNNING)
         async with self._terminal.prompt_lock:
-            with self._shown.suspend():
+            with self._display.suspend():
                 choice = await self._choose(self._terminal)
         if choice == "d":
             raise WaitInterrupt(ExitCode.STILL_RUNNING)
@@ -196,7 +201,7 @@ class CallMonitor:
             try:
                 choice = (await terminal.ask(MENU)).lower()[:1]
             except (PromptInterrupt, EndOfInput):
-                # Pressing Ctrl-C twice means to detach at once.
+                # A second Ctrl-C detaches at once.
                 return "d"
             if choice in ("", "d", "c"):
                 return choice
@@ -235,15 +240,15 @@ async def start_call(
         reporter.fail_with_error(tool, error)
 
 
-async def _report_unsaved(manner: CallReporter, ledger: DeferredSavedCalls, slip: TaskRef) -> NoReturn:
-    why = "it may not be saved"
+async def _report_unsaved(reporter: CallReporter, saved_calls: DeferredSavedCalls, task_ref: TaskRef) -> NoReturn:
+    reason = "the call may not be saved"
     try:
-        why = await ledger.wait_until_saved()
+        reason = await saved_calls.wait_until_saved()
     finally:
-        manner.report_running(slip)
-        if why is not None:
+        reporter.report_running(task_ref)
+        if reason is not None:
             echo_err(
-                f"{why}. Keep this task reference, with which TaskRef.load() resumes it: {redact_task_ref(slip).dump()}"
+                f"{reason}. Store this task reference, which TaskRef.load() reads: {redact_task_ref(task_ref).dump()}"
             )
     raise typer.Exit(ExitCode.STILL_RUNNING)
 
@@ -253,83 +258,87 @@ async def finish_call(
 ) -> ExitCode:
     """Wait for a result, print it or report the outcome, then remove the saved call."""
     try:
-        ending = await _conclude(reporter, result, handle, ui)
+        exit_code = await _conclude(reporter, result, handle, ui)
     except typer.Exit:
         await reporter.saved_calls.remove_ended()
         raise
     await reporter.saved_calls.remove_ended()
-    return ending
+    return exit_code
 
 
 async def _conclude(
-    manner: CallReporter, result: Awaitable[CallToolResult], handle: Handle, scene: ClosableUI | None
+    reporter: CallReporter, result: Awaitable[CallToolResult], handle: Handle, ui: ClosableUI | None
 ) -> ExitCode:
-    slip = task_ref_of(handle)
+    task_ref = task_ref_of(handle)
     try:
         try:
-            found = await result
+            tool_result = await result
         finally:
-            if scene is not None:
-                scene.close()
-        return print_result(found, as_json=manner.as_json)
-    except WaitInterrupt as left:
-        return await leave_task(manner, left.exit_code, handle, None if scene is None else scene.prompter)
+            if ui is not None:
+                ui.close()
+        return print_result(tool_result, as_json=reporter.as_json)
+    except WaitInterrupt as interrupt:
+        return await leave_task(reporter, interrupt.exit_code, handle, None if ui is None else ui.prompter)
     except TaskCancelled as error:
-        fail(printable(str(error)), as_json=manner.as_json, exit_code=ExitCode.FAILED)
+        fail(printable(str(error)), as_json=reporter.as_json, exit_code=ExitCode.FAILED)
     except MCPError as error:
-        manner.fail_with_error(slip.tool, error, slip)
+        reporter.fail_with_error(task_ref.tool, error, task_ref)
     except TaskNotFound:
-        manner.fail_not_found(slip)
+        reporter.fail_not_found(task_ref)
     except ServerUnreachable as error:
-        return manner.report_unreachable(slip, error)
+        return reporter.report_unreachable(task_ref, error)
     except InvalidResponse as error:
-        fail(explain_unreachable(manner.target, error), as_json=manner.as_json)
+        fail(explain_unreachable(reporter.target, error), as_json=reporter.as_json)
 
 
 async def leave_task(
     reporter: CallReporter, exit_code: ExitCode, handle: Handle, prompter: ElicitationPrompter | None
 ) -> ExitCode:
-    """Stop waiting for a task, and report how to resume it. If an error occurs, the task can still be resumed."""
-    slip = task_ref_of(handle)
+    """Stop waiting for a task, and report how to resume it. If an error occurs, it is reported too."""
+    task_ref = task_ref_of(handle)
     try:
         if exit_code is ExitCode.NEEDS_INPUT:
             await report_questions(reporter, handle, prompter)
             return exit_code
         if exit_code is ExitCode.INTERRUPTED:
-            echo_err("cancelling it (Ctrl-C again leaves that undone)")
-            reporter.report_cancelled(slip, await _stop(reporter, handle))
+            echo_err("cancelling the task (Ctrl-C again gives that up)")
+            reporter.report_cancelled(task_ref, await _stop(reporter, handle))
             return exit_code
     except TaskNotFound:
-        reporter.fail_not_found(slip)
+        reporter.fail_not_found(task_ref)
     except CancelRefused as refused:
-        why = f"({printable(refused.reason)}): {printable(refused.why)}"
-        reporter.report_running(slip, f"its workflow does not allow that {why}. ")
+        reason = f"({printable(refused.reason)}): {printable(refused.why)}"
+        reporter.report_running(task_ref, f"its workflow does not allow it to be cancelled {reason}. ")
         return ExitCode.STILL_RUNNING
     except MCPError as error:
-        reporter.report_running(slip, f"the server refuses that: {printable(error.error.message)}. ")
+        reporter.report_running(task_ref, f"the server refused the request: {printable(error.error.message)}. ")
         return ExitCode.STILL_RUNNING
     except (ServerUnreachable, InvalidResponse) as error:
-        return reporter.report_unreachable(slip, error)
+        return reporter.report_unreachable(task_ref, error)
     except asyncio.CancelledError as error:
         # The user pressed Ctrl-C again.
-        reporter.report_running(slip, "left undone. ")
+        reporter.report_running(task_ref, "not cancelled. ")
         raise typer.Exit(ExitCode.STILL_RUNNING) from error
-    reporter.report_running(slip)
+    reporter.report_running(task_ref)
     return exit_code
 
 
 async def report_questions(reporter: CallReporter, handle: Handle, prompter: ElicitationPrompter | None) -> None:
     """Print the task's questions, and how to answer them."""
-    slip = task_ref_of(handle)
+    task_ref = task_ref_of(handle)
     update = await handle.poll()
-    asked = [OpenInputRequest.from_question(question) for question in update.questions] if update is not None else []
-    if not asked and prompter is not None and prompter.unanswered.done():
-        asked = [OpenInputRequest.from_elicitation(prompter.unanswered.result())]
+    requests = [OpenInputRequest.from_question(question) for question in update.questions] if update is not None else []
+    if not requests and prompter is not None and prompter.unanswered.done():
+        requests = [OpenInputRequest.from_elicitation(prompter.unanswered.result())]
     if reporter.as_json:
-        facts = {"task_id": slip.task_id, "status": "input_required", "questions": [one.to_json() for one in asked]}
+        facts = {
+            "task_id": task_ref.task_id,
+            "status": "input_required",
+            "questions": [request.to_json() for request in requests],
+        }
         typer.echo(format_json(facts))
-    echo_questions(slip.tool, asked, partial(reporter.follow_up_command, "answer", slip.task_id))
-    echo_err(f"then: {reporter.follow_up_command('wait', slip.task_id)}")
+    echo_questions(task_ref.tool, requests, partial(reporter.follow_up_command, "answer", task_ref.task_id))
+    echo_err(f"then: {reporter.follow_up_command('wait', task_ref.task_id)}")
 
 
 async def cancel_and_report(reporter: CallReporter, handle: Handle) -> ExitCode:
@@ -339,12 +348,12 @@ async def cancel_and_report(reporter: CallReporter, handle: Handle) -> ExitCode:
     except CancelRefused as refused:
         return reporter.report_cancel_refused(task_ref_of(handle), await handle.poll(), refused)
     except MCPError as error:
-        why = f"the server does not cancel it: {printable(error.error.message)}"
-        fail(why, as_json=reporter.as_json, exit_code=ExitCode.FAILED)
+        message = f"the server refused to cancel the task: {printable(error.error.message)}"
+        fail(message, as_json=reporter.as_json, exit_code=ExitCode.FAILED)
     return reporter.report_cancelled(task_ref_of(handle), update)
 
 
-async def _stop(manner: CallReporter, handle: Handle) -> Update:
+async def _stop(reporter: CallReporter, handle: Handle) -> Update:
     try:
         await handle.cancel()
     except MCPError:
@@ -354,6 +363,6 @@ async def _stop(manner: CallReporter, handle: Handle) -> Update:
     update = await handle.poll()
     assert update is not None  # noqa: S101 - the handle has a task
     if update.status is Status.CANCELLED:
-        await manner.saved_calls.remove(task_ref_of(handle))
-        await manner.saved_calls.remove_ended()
+        await reporter.saved_calls.remove(task_ref_of(handle))
+        await reporter.saved_calls.remove_ended()
     return update

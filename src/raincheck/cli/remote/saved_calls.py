@@ -1,4 +1,4 @@
-"""The saved calls as the commands use them: save a call, find one by its id, and list them all."""
+"""The saved calls as the commands use them: save a call, find one by its id, and list all."""
 
 import asyncio
 from dataclasses import asdict, replace
@@ -15,8 +15,8 @@ from raincheck.operations.redact import redact_server
 
 MAX_IDS_SHOWN = 5
 
-OUR_LENGTH = 44
-"""The number of characters of a whole raincheck id, which fits in one line."""
+MAX_UNFOLDED_LENGTH = 44
+"""The length of the ids that raincheck creates, which fit in one line. Longer ids are folded."""
 
 
 class DeferredSavedCalls(SavedCalls):
@@ -66,47 +66,48 @@ async def find_task_ref(saved_calls: SavedCalls, id_prefix: str) -> TaskRef:
         UsageError: no call matches, or several do.
     """
     start = id_prefix.strip().removesuffix("...").removesuffix("…")
-    slips = await saved_calls.list_refs()
-    exact = [slip for slip in slips if slip.task_id in (id_prefix, start)]
-    found = exact or [slip for slip in slips if start and slip.task_id.startswith(start)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        named = ", ".join(_unique_prefixes([slip.task_id for slip in found])[:MAX_IDS_SHOWN])
-        raise UsageError(f"{len(found)} ids begin with {printable(id_prefix)!r} ({named}): write more of it")
+    task_refs = await saved_calls.list_refs()
+    exact = [task_ref for task_ref in task_refs if task_ref.task_id in (id_prefix, start)]
+    matches = exact or [task_ref for task_ref in task_refs if start and task_ref.task_id.startswith(start)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        shown = ", ".join(_unique_prefixes([task_ref.task_id for task_ref in matches])[:MAX_IDS_SHOWN])
+        raise UsageError(f"{len(matches)} ids start with {printable(id_prefix)!r} ({shown}): write more of the id")
     raise UsageError(
-        f"no call {printable(id_prefix)!r} is in {saved_calls.path}: raincheck wait lists those that are, "
-        f"without those whose end was told, or which were cancelled"
+        f"no call {printable(id_prefix)!r} is in {saved_calls.path}: raincheck wait lists the saved calls. A call is "
+        f"removed once its outcome was printed or it was cancelled"
     )
 
 
 async def print_saved_calls(saved_calls: SavedCalls, *, as_json: bool) -> ExitCode:
     """List the saved calls, oldest first."""
-    slips = [redact_task_ref(slip) for slip in await saved_calls.list_refs()]
+    task_refs = [redact_task_ref(task_ref) for task_ref in await saved_calls.list_refs()]
     if as_json:
-        typer.echo(format_json([asdict(slip) for slip in slips]))
+        typer.echo(format_json([asdict(task_ref) for task_ref in task_refs]))
         return ExitCode.SUCCESS
     console = make_console()
-    if not slips:
-        console.print("no calls are under way", highlight=False)
+    if not task_refs:
+        console.print("no saved calls", highlight=False)
         return ExitCode.SUCCESS
     table = Table(box=None, pad_edge=False, header_style="bold")
-    ids = _unique_prefixes([slip.task_id for slip in slips])
-    table.add_column("task", no_wrap=max(map(len, ids)) <= OUR_LENGTH, overflow="fold")
+    ids = _unique_prefixes([task_ref.task_id for task_ref in task_refs])
+    table.add_column("task", no_wrap=max(map(len, ids)) <= MAX_UNFOLDED_LENGTH, overflow="fold")
     table.add_column("tool", no_wrap=True)
     table.add_column("since", no_wrap=True)
     table.add_column("server", overflow="fold")
-    for name, slip in zip(ids, slips, strict=True):
-        table.add_row(name, printable(slip.tool), printable(slip.taken_at), printable(slip.server))
+    for short_id, task_ref in zip(ids, task_refs, strict=True):
+        table.add_row(short_id, printable(task_ref.tool), printable(task_ref.taken_at), printable(task_ref.server))
     console.print(table)
     return ExitCode.SUCCESS
 
 
 def _unique_prefixes(ids: list[str]) -> list[str]:
-    """Return the shortest prefixes that distinguish all ids."""
+    """Return prefixes of one length, the shortest that distinguishes all ids."""
     longest = max(map(len, ids))
-    kinds = len(set(ids))
+    distinct = len(set(ids))
     length = next(
-        (one for one in range(SHORT_ID_LENGTH, longest) if len({name[:one] for name in ids}) == kinds), longest
+        (size for size in range(SHORT_ID_LENGTH, longest) if len({task_id[:size] for task_id in ids}) == distinct),
+        longest,
     )
-    return [printable(name[:length]) for name in ids]
+    return [printable(task_id[:length]) for task_id in ids]

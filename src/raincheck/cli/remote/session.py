@@ -1,7 +1,7 @@
 """Sessions of commands with a server: call a tool, resume a saved call, answer a question.
 
 A tool call connects, checks the arguments, calls, and monitors the call. Resuming continues with a call that another
-command detached from. Answering does not wait for what the task does afterwards.
+command detached from. Answering does not wait for the task afterwards.
 """
 
 import asyncio
@@ -124,38 +124,38 @@ async def call_tool(
     validate: bool,
 ) -> ExitCode:
     """Call a tool, and wait for the result unless `detach` is set."""
-    given = read_files(words)
-    target, book = make_target(server, options), DeferredSavedCalls(calls_path(options.calls_path))
-    # Find out whether the saved calls are usable before there is a task.
-    await book.list_refs()
-    manner, scene = make_reporter(target, book, options), CallUI(name, options.timeout)
-    with scene.open():
-        guard, shown = scene.monitor.wait_for_server, scene.display
+    inputs = read_files(words)
+    target, saved_calls = make_target(server, options), DeferredSavedCalls(calls_path(options.calls_path))
+    # Fail before there is a task if the saved calls can't be used.
+    await saved_calls.list_refs()
+    reporter, ui = make_reporter(target, saved_calls, options), CallUI(name, options.timeout)
+    with ui.open():
+        guard, display = ui.monitor.wait_for_server, ui.display
         async with connect_client(
             target,
-            saved_calls=book,
-            elicitation_callback=scene.prompter,
+            saved_calls=saved_calls,
+            elicitation_callback=ui.prompter,
             timeout=options.connect_timeout,
             guard=guard,
-            listener=shown,
+            listener=display,
         ) as client:
             async with _tool_list_errors(target):
                 tool = find_tool(await guard(list_tools(await client.connected())), name)
-            arguments = parse_arguments(given, tool.input_schema)
+            arguments = parse_arguments(inputs, tool.input_schema)
             if validate:
                 check_arguments(name, arguments, tool.input_schema)
-            scene.monitor.start_timeout()
-            shown.start(name, None)
-            beginning = client.call(name, arguments, key=idempotency_key, progress_callback=scene.on_progress)
-            handle = await start_call(manner, scene.monitor.wait_for_start(beginning), name, scene, book)
+            ui.monitor.start_timeout()
+            display.start(name, None)
+            call = client.call(name, arguments, key=idempotency_key, progress_callback=ui.on_progress)
+            handle = await start_call(reporter, ui.monitor.wait_for_start(call), name, ui, saved_calls)
             if handle.task_ref is None:
-                scene.close()
+                ui.close()
                 return print_result(await handle.result(), as_json=options.as_json)
             if detach:
-                scene.close()
-                manner.report_running(handle.task_ref)
+                ui.close()
+                reporter.report_running(handle.task_ref)
                 return ExitCode.SUCCESS
-            return await scene.wait_for_end(handle, manner)
+            return await ui.wait_for_end(handle, reporter)
 
 
 @asynccontextmanager
@@ -165,7 +165,7 @@ async def _tool_list_errors(target: CallTarget) -> AsyncGenerator[None]:
         yield
     except MCPError as error:
         raise UsageError(
-            f"{target.display_name} can't tell which tools it has: {printable(error.error.message)}"
+            f"{target.display_name} can't list its tools: {printable(error.error.message)}"
             f"{format_server_output(target)}"
         ) from error
 
@@ -183,82 +183,87 @@ async def resume_call(
     """Open a saved call and connect to its server. With `keep_saved`, its result can be fetched again.
 
     Raises:
-        UsageError: there is no such call, or its server can't be reached.
+        UsageError: guard is no such call, or its server can't be reached.
     """
-    book = DeferredSavedCalls(calls_path(options.calls_path))
-    slip = await find_task_ref(book, id_prefix)
-    target = make_target(options.server or slip.server, options, is_saved=options.server is None)
-    if target.name != slip.server:
+    saved_calls = DeferredSavedCalls(calls_path(options.calls_path))
+    task_ref = await find_task_ref(saved_calls, id_prefix)
+    target = make_target(options.server or task_ref.server, options, is_saved=options.server is None)
+    if target.name != task_ref.server:
         raise UsageError(
-            f"task {format_id(slip.task_id)} is known to {redact_server(slip.server)}, and not to {target.display_name}"
+            f"task {format_id(task_ref.task_id)} belongs to {redact_server(task_ref.server)}, not to "
+            f"{target.display_name}: "
+            f"leave out --server, or give the same server"
         )
-    manner = make_reporter(target, book, options)
-    kept = None if keep_saved else book
+    reporter = make_reporter(target, saved_calls, options)
+    client_saved_calls = None if keep_saved else saved_calls
     async with connect_client(
         target,
-        saved_calls=kept,
+        saved_calls=client_saved_calls,
         elicitation_callback=elicitation_callback,
         timeout=options.connect_timeout,
         guard=guard,
         listener=listener,
     ) as client:
-        handle = client.resume(slip)
+        handle = client.resume(task_ref)
         try:
-            yield handle, manner
+            yield handle, reporter
         except TaskNotFound:
-            manner.fail_not_found(slip)
+            reporter.fail_not_found(task_ref)
         except MCPError as error:
-            manner.fail_with_error(slip.tool, error, slip)
+            reporter.fail_with_error(task_ref.tool, error, task_ref)
         except ServerUnreachable as error:
-            raise typer.Exit(manner.report_unreachable(slip, error)) from error
+            raise typer.Exit(reporter.report_unreachable(task_ref, error)) from error
 
 
 async def wait_for_task(id_prefix: str, options: ConnectionOptions) -> ExitCode:
     """Wait for the end of a task."""
-    slip = await find_task_ref(SavedCalls(calls_path(options.calls_path)), id_prefix)
-    scene = CallUI(slip.tool, options.timeout)
-    with scene.open():
-        there, shown = scene.monitor.wait_for_server, scene.display
+    task_ref = await find_task_ref(SavedCalls(calls_path(options.calls_path)), id_prefix)
+    ui = CallUI(task_ref.tool, options.timeout)
+    with ui.open():
+        guard, display = ui.monitor.wait_for_server, ui.display
         async with resume_call(
-            slip.task_id, options, elicitation_callback=scene.prompter, guard=there, listener=shown, keep_saved=False
-        ) as taken:
-            handle, manner = taken
-            scene.monitor.start_timeout()
-            return await scene.wait_for_end(handle, manner)
+            task_ref.task_id, options, elicitation_callback=ui.prompter, guard=guard, listener=display, keep_saved=False
+        ) as resumed:
+            handle, reporter = resumed
+            ui.monitor.start_timeout()
+            return await ui.wait_for_end(handle, reporter)
 
 
 async def print_status(id_prefix: str, options: ConnectionOptions) -> ExitCode:
     """Show the current state of a task."""
-    async with resume_call(id_prefix, options) as (handle, manner):
+    async with resume_call(id_prefix, options) as (handle, reporter):
         update = await handle.poll()
         assert update is not None  # noqa: S101 - the handle has a task
         if update.is_ended:
-            return await finish_call(manner, handle.result(), handle)
+            return await finish_call(reporter, handle.result(), handle)
         if update.status is Status.INPUT_REQUIRED:
-            await report_questions(manner, handle, None)
+            await report_questions(reporter, handle, None)
             return ExitCode.NEEDS_INPUT
-        _show(update, as_json=options.as_json)
+        _print_update(update, as_json=options.as_json)
         return ExitCode.STILL_RUNNING
 
 
 async def cancel_task(id_prefix: str, options: ConnectionOptions) -> ExitCode:
     """Cancel a task."""
-    async with resume_call(id_prefix, options) as (handle, manner):
-        return await cancel_and_report(manner, handle)
+    async with resume_call(id_prefix, options) as (handle, reporter):
+        return await cancel_and_report(reporter, handle)
 
 
 async def forget_task(saved_calls: SavedCalls, id_prefix: str, *, as_json: bool) -> ExitCode:
     """Remove a saved call."""
-    slip = await find_task_ref(saved_calls, id_prefix)
-    await saved_calls.remove(slip)
+    task_ref = await find_task_ref(saved_calls, id_prefix)
+    await saved_calls.remove(task_ref)
     if as_json:
-        typer.echo(format_json({"task_id": slip.task_id, "forgotten": True}))
-    server = printable(redact_server(slip.server))
-    echo_err(f"task {format_id(slip.task_id)} of {server} is removed from the saved calls; it was not stopped")
+        typer.echo(format_json({"task_id": task_ref.task_id, "forgotten": True}))
+    server = printable(redact_server(task_ref.server))
+    echo_err(
+        f"removed task {format_id(task_ref.task_id)} of {server} from the saved calls. The task itself was not "
+        f"cancelled"
+    )
     return ExitCode.SUCCESS
 
 
-def _show(update: Update, *, as_json: bool) -> None:
+def _print_update(update: Update, *, as_json: bool) -> None:
     progress = update.progress
     if as_json:
         facts = {
@@ -269,18 +274,18 @@ def _show(update: Update, *, as_json: bool) -> None:
         }
         typer.echo(format_json(facts))
         return
-    said = [
+    parts = [
         str(update.status),
         *([] if progress is None else [format_progress(progress)]),
         *filter(None, [update.message]),
     ]
-    typer.echo(printable(", ".join(said)))
+    typer.echo(printable(", ".join(parts)))
 
 
 ArgumentWords = list[str | dict[str, Any]]
 
 ANSWER_TIMEOUT = 10.0
-"""Seconds for a server to take an answer. Some servers ask only while a caller waits."""
+"""Seconds for a server to accept an answer. Some servers ask only while a caller waits."""
 
 
 async def answer_task(
@@ -288,19 +293,28 @@ async def answer_task(
 ) -> ExitCode:
     """Answer one question of a task."""
     words = read_files(values)
-    async with resume_call(id_prefix, options, elicitation_callback=answer_later) as (handle, manner):
+    async with resume_call(id_prefix, options, elicitation_callback=answer_later) as (handle, reporter):
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT):
-                answered = await _answer(handle, words, action, key)
+                answered_key = await _answer(handle, words, action, key)
         except TimeoutError:
-            fail("the server did not ask, or did not take the answer, in time: try again", as_json=options.as_json)
+            fail(
+                "the server did not ask its question, or did not accept the answer, in time: try again",
+                as_json=options.as_json,
+            )
         except (MCPError, InvalidValue) as error:
-            why = error.error.message if isinstance(error, MCPError) else str(error)
-            fail(f"the server refuses the answer: {printable(why)}", as_json=options.as_json, exit_code=ExitCode.FAILED)
+            reason = error.error.message if isinstance(error, MCPError) else str(error)
+            fail(
+                f"the server refused the answer: {printable(reason)}",
+                as_json=options.as_json,
+                exit_code=ExitCode.FAILED,
+            )
         assert handle.task_ref is not None  # noqa: S101 - the handle has a task
         if options.as_json:
-            typer.echo(json.dumps({"task_id": handle.task_ref.task_id, "key": answered, "action": action}, indent=2))
-        echo_err(f"answered. {manner.follow_up_command('wait', handle.task_ref.task_id)} waits for what becomes of it")
+            typer.echo(
+                json.dumps({"task_id": handle.task_ref.task_id, "key": answered_key, "action": action}, indent=2)
+            )
+        echo_err(f"answered: {reporter.follow_up_command('wait', handle.task_ref.task_id)} waits for the result")
         return ExitCode.SUCCESS
 
 
@@ -310,51 +324,51 @@ async def _answer(handle: Handle, values: ArgumentWords, action: str, key: str |
     async with aclosing(follow_updates(handle)) as updates:
         async for update in updates:
             open_keys = {question.key for question in update.questions}
-            # A server that sends its questions has the answer once it asks nothing, or another question. Ending before
-            # that would lose the answer that is in flight.
-            is_taken = answered not in open_keys and (bool(open_keys) or not update.server_asks)
-            if answered is not None and (update.status is not Status.INPUT_REQUIRED or is_taken):
+            # A server that sends its questions has accepted the answer once it asks no question, or a different one.
+            # If the command ended earlier, it would lose the answer that is in flight.
+            is_accepted = answered not in open_keys and (bool(open_keys) or not update.server_asks)
+            if answered is not None and (update.status is not Status.INPUT_REQUIRED or is_accepted):
                 return answered
             if answered is None and (update.questions or update.status is not Status.INPUT_REQUIRED):
-                question = _choose(update, key)
+                question = _choose_question(update, key)
                 await handle.answer({question.key: _build_answer(question, values, action)})
                 answered = question.key
     if answered is None:
-        raise UsageError("the task has ended, and asks nothing")
+        raise UsageError("the task has ended, so there is no question to answer")
     return answered
 
 
-def _choose(update: Update, key: str | None) -> Question:
+def _choose_question(update: Update, key: str | None) -> Question:
     keys = ", ".join(f"{question.key} ({question.message})" for question in update.questions)
     if not update.questions:
-        raise UsageError(f"the task asks nothing just now: it is {update.status}")
+        raise UsageError(f"the task has no open question: it is {update.status}")
     if key is None and len(update.questions) > 1:
-        raise UsageError(f"the task asks several things: say which by --key, one of {printable(keys)}")
-    found = [question for question in update.questions if key is None or question.key.startswith(key)]
-    if len(found) != 1:
-        raise UsageError(f"no single question has the key {key!r}: the task asks {printable(keys)}")
-    return found[0]
+        raise UsageError(f"the task has several open questions: choose one with --key, of {printable(keys)}")
+    matches = [question for question in update.questions if key is None or question.key.startswith(key)]
+    if len(matches) != 1:
+        raise UsageError(f"the key {key!r} matches no single question: the open questions are {printable(keys)}")
+    return matches[0]
 
 
 def _build_answer(question: Question, values: ArgumentWords, action: str) -> dict[str, Any]:
-    asked = OpenInputRequest.from_question(question)
-    if asked.method == SAMPLING:
-        return _reply(values, action)
-    if asked.method != "elicitation/create":
-        raise UsageError(f"this command can't answer {asked.method}")
+    request = OpenInputRequest.from_question(question)
+    if request.method == SAMPLING:
+        return _build_reply(values, action)
+    if request.method != "elicitation/create":
+        raise UsageError(f"this command can't answer {request.method}")
     if action != "accept":
         return {"action": action}
-    schema = asked.schema or {}
+    schema = request.schema or {}
     content = parse_arguments(values, schema)
-    check_arguments("it", content, schema, verb="answered")
-    return {"action": action} if asked.schema is None else {"action": action, "content": content}
+    check_arguments("the question", content, schema, verb="answered")
+    return {"action": action} if request.schema is None else {"action": action, "content": content}
 
 
-def _reply(values: ArgumentWords, action: str) -> dict[str, Any]:
-    """Build the reply that a model would have given."""
+def _build_reply(values: ArgumentWords, action: str) -> dict[str, Any]:
+    """Build the reply to a sampling request, in place of a model."""
     schema = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
     if action != "accept":
-        raise UsageError("a model is asked, which can't decline: give text=…, or cancel the task")
+        raise UsageError("the question is for a model, which can't decline: answer with text=…, or cancel the task")
     content = parse_arguments(values, schema)
-    check_arguments("it", content, schema, verb="answered")
+    check_arguments("the question", content, schema, verb="answered")
     return {"role": "assistant", "model": "human", "content": {"type": "text", "text": content["text"]}}

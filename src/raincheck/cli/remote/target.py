@@ -1,7 +1,7 @@
 """Server targets of a command: a URL, a command line, or a Unix socket.
 
-Secrets in a URL are sent to the server, and neither saved nor shown. On a Unix socket each message is one line, as on
-stdio.
+Secrets in a URL are sent to the server, but neither saved nor shown. On a Unix socket each message is one line, as
+on stdio.
 """
 
 import asyncio
@@ -41,8 +41,8 @@ HTTP_TIMEOUT = httpx2.Timeout(30, read=300)
 HTTP_SERVER_ERROR = 500
 
 STATUSES = {
-    401: "it wants to know who you are: give --header 'Authorization: Bearer …'",
-    403: "it does not let you in: give another --header 'Authorization: …'",
+    401: "authentication is required: pass --header 'Authorization: Bearer …'",
+    403: "access is denied: pass a different --header 'Authorization: …'",
     404: NO_SERVER,
     405: NO_SERVER,
 }
@@ -50,7 +50,7 @@ STATUSES = {
 
 AUTH_STATUSES = (401, 403)
 
-AGAIN = "or the address with what is secret in it, which is not kept, by --server"
+SECRETS_HINT = "or --server with the secrets in the address, which are not saved"
 
 
 class UrlTarget:
@@ -58,12 +58,12 @@ class UrlTarget:
 
     ends_with_command = False
 
-    def __init__(self, url: str, headers: Mapping[str, str], *, is_kept: bool) -> None:
+    def __init__(self, url: str, headers: Mapping[str, str], *, is_saved: bool) -> None:
         self.name = self.display_name = default_server_name(url) or url
         parts = urlsplit(url)
         self.has_secret = bool("@" in parts.netloc or parts.query)
         self._url = url
-        self._is_kept = is_kept
+        self._is_saved = is_saved
         self._headers = dict(headers)
         self._status = 0
 
@@ -74,14 +74,16 @@ class UrlTarget:
     async def _connected(self) -> AsyncGenerator[TransportStreams]:
         async with (
             httpx2.AsyncClient(
-                headers=self._headers, timeout=HTTP_TIMEOUT, event_hooks={"response": [record_http_status, self._note]}
+                headers=self._headers,
+                timeout=HTTP_TIMEOUT,
+                event_hooks={"response": [record_http_status, self._record_status]},
             ) as http,
             streamable_http_client(self._url, http_client=http) as streams,
         ):
             yield streams
 
-    async def _note(self, response: httpx2.Response) -> None:
-        # The SDK reports that there was an error, but not its status.
+    async def _record_status(self, response: httpx2.Response) -> None:
+        # The SDK reports that there was an error, but not the status.
         self._status = response.status_code
 
     def stderr_tail(self) -> str:
@@ -89,9 +91,9 @@ class UrlTarget:
 
     def hint(self) -> str | None:
         if self._status >= HTTP_SERVER_ERROR:
-            return f"it has an error of its own (HTTP {self._status}): see what it logs"
+            return f"the server failed (HTTP {self._status}): see its log"
         hint = STATUSES.get(self._status)
-        return f"{hint}, {AGAIN}" if self._is_kept and self._status in AUTH_STATUSES else hint
+        return f"{hint}, {SECRETS_HINT}" if self._is_saved and self._status in AUTH_STATUSES else hint
 
     def redact(self, text: str) -> str:
         parts = urlsplit(self._url)
@@ -157,7 +159,7 @@ UNIX = "unix:"
 
 VARIABLE = re.compile(r"\w+=")
 
-LAST_LINES = 8
+STDERR_LINES = 8
 """The number of lines of a server's stderr to show after it failed."""
 
 
@@ -166,7 +168,7 @@ class CallTarget(Protocol):
 
     @property
     def name(self) -> str:
-        """The address that finds the server again, on another day and from another folder."""
+        """The address with which to reach the server later, also from a different folder."""
         ...
 
     @property
@@ -221,20 +223,20 @@ class UnixTarget:
 
 
 class CommandTarget:
-    """A server started as a child process on stdio. It gets the whole environment, as if started in the shell."""
+    """A server started as a child process on stdio. It inherits the whole environment, as in a shell."""
 
     ends_with_command = True
     has_secret = False
 
-    def __init__(self, words: list[str], folder: Path, *, is_heard: bool) -> None:
-        self._covered = redact_command(words)
-        self.display_name = self._covered.text
+    def __init__(self, words: list[str], folder: Path, *, shows_stderr: bool) -> None:
+        self._redacted = redact_command(words)
+        self.display_name = self._redacted.text
         # The folder is part of the name: arguments may name files relative to it.
         self.name = f"cd {shlex.quote(str(folder))} && {shlex.join(words)}"
         self._parameters = StdioServerParameters(
             command=words[0], args=words[1:], env=dict(os.environ), cwd=folder, encoding_error_handler="replace"
         )
-        self._shows_stderr = is_heard
+        self._shows_stderr = shows_stderr
         self._log: IO[str] | None = None
 
     def connect(self) -> Transport:
@@ -248,13 +250,13 @@ class CommandTarget:
             return ""
         self._log.seek(0)
         lines = [printable(line) for line in self.redact(self._log.read()).splitlines() if line.strip()]
-        return "\n".join(f"  {line}" for line in lines[-LAST_LINES:])
+        return "\n".join(f"  {line}" for line in lines[-STDERR_LINES:])
 
     def hint(self) -> str | None:
         return None
 
     def redact(self, text: str) -> str:
-        return self._covered.redact(text)
+        return self._redacted.redact(text)
 
 
 def parse_target(
@@ -263,26 +265,26 @@ def parse_target(
     """Return the target that a text names.
 
     A command's stderr is shown at once with `show_stderr`, otherwise recorded for when it fails. A saved address
-    (`is_saved`) lacks its secrets.
+    (`is_saved`) contains no secrets.
 
     Raises:
-        UsageError: the text names no server. The error says what to write.
+        UsageError: the text names no server. The error suggests what to write.
     """
     if text.startswith(("http://", "https://")):
         try:
-            return UrlTarget(text, headers, is_kept=is_saved)
+            return UrlTarget(text, headers, is_saved=is_saved)
         except ValueError as error:
-            raise UsageError(f"that is no URL ({error}): mend it") from error
+            raise UsageError(f"the URL is invalid ({error}): correct it") from error
     if headers:
-        raise UsageError("headers are for servers with a URL: one that is a command is told by its environment")
+        raise UsageError("--header is only for servers with a URL: pass secrets to a command in its environment")
     if text.startswith(UNIX):
         path = Path(text.removeprefix(UNIX)).expanduser()
         if not path.exists():
-            raise UsageError(f"there is no socket {path.absolute()}: start the server, or mend the path")
+            raise UsageError(f"there is no socket {path.absolute()}: start the server, or check the path")
         return UnixTarget(path)
     words, folder = _read_command(text)
     _check_command(text, words, folder)
-    return CommandTarget(words, folder, is_heard=show_stderr)
+    return CommandTarget(words, folder, shows_stderr=show_stderr)
 
 
 def _read_command(text: str) -> tuple[list[str], Path]:
@@ -290,7 +292,7 @@ def _read_command(text: str) -> tuple[list[str], Path]:
         words = shlex.split(text)
     except ValueError as error:
         # The text is not repeated, because it may contain a secret.
-        raise UsageError(f"the server can't be split into words ({error}): quote it as in a shell") from error
+        raise UsageError(f"the command of the server can't be parsed ({error}): quote it as in a shell") from error
     match words:
         case ["cd", folder, "&&", *command]:
             return command, Path(folder).expanduser().absolute()
@@ -299,27 +301,25 @@ def _read_command(text: str) -> tuple[list[str], Path]:
 
 
 def _check_command(text: str, words: list[str], folder: Path) -> None:
-    what = 'name a server: "raincheck serve server.py", http://127.0.0.1:8000/mcp or unix:/path/of.sock'
+    hint = 'name a server: "raincheck serve server.py", http://127.0.0.1:8000/mcp or unix:/path/of.sock'
     if not words:
-        raise UsageError(f"{text!r} names no server: {what}")
+        raise UsageError(f"{text!r} names no server: {hint}")
     if not folder.is_dir():
-        raise UsageError(f"the folder {folder}, where {redact_command(words).text} is to be started, is not there")
+        raise UsageError(f"there is no folder {folder} to start {redact_command(words).text} in: create it first")
     program = words[0]
     if len(words) == 1 and program.partition(":")[0].endswith((".py", ".yaml", ".yml")):
-        raise UsageError(f'{program} is a file, and not a command: write "raincheck serve {program}"')
+        raise UsageError(f'{program} is a file, not a command: write "raincheck serve {program}"')
     if shutil.which(folder / program if os.sep in program else program) is None:
         raise UsageError(
             f"there is no program {redact_command([program]).text!r} here or on your PATH: "
-            f"{_suggest_target(program) or what}"
+            f"{_suggest_target(program) or hint}"
         )
 
 
 def _suggest_target(program: str) -> str | None:
     """Suggest what to write for a word that is not a program."""
     if VARIABLE.match(program):
-        return (
-            "a variable is set before raincheck itself, and the server gets it; or by env, as in 'env NAME=… python …'"
-        )
+        return "set the variable before `raincheck`, or with env, as in 'env NAME=… python …'"
     if ":" in program or program.startswith("localhost"):
         return f"write http://{program}"
     return None

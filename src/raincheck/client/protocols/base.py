@@ -1,12 +1,12 @@
-"""What the task protocols share: the protocol interface, tool calls, task requests and the SDK extension.
+"""Shared code of the task protocols: the protocol interface, tool calls, task requests and the SDK extension.
 
 `TaskProtocol` is the common interface for 2026-07-28, 2025-11-25 and the fallback tools. A tool call returns a result,
 a task, or a text about a task.
 
-The SDK's client does not know the methods of tasks, and calls that ask for a task. It validates the response to
-`tools/call` against the result type of the version, which has no tasks there. Such a call is therefore sent past the
+The SDK's client supports neither the methods of tasks nor calls that request a task. It validates the response to
+`tools/call` against the result type of the version, which has no tasks there. Such a call therefore bypasses the
 validation; every other request uses the session's public API. The server's tools are listed once for each connection.
-`TasksExtension` declares to the SDK's client that it takes tasks, and what to do with one.
+`TasksExtension` declares to the SDK that the client accepts tasks, and handles the tasks that it receives.
 """
 
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
@@ -17,8 +17,8 @@ from weakref import WeakKeyDictionary
 
 from mcp.client import Client
 from mcp.client.extension import ClaimContext, ClientExtension, NotificationBinding, ResultClaim
-from mcp.client.session import ClientSession  # noqa: TC002 - with the others
-from mcp.shared.dispatcher import CallOptions  # noqa: TC002 - with the others
+from mcp.client.session import ClientSession  # noqa: TC002 - with the runtime imports
+from mcp.shared.dispatcher import CallOptions  # noqa: TC002 - with the runtime imports
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, CallToolResult, PaginatedRequestParams, Request, Result, Tool
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -39,7 +39,7 @@ ResultT = TypeVar("ResultT", bound=Result)
 class TaskRequest(Request[dict[str, Any], str]):
     """A request about one task."""
 
-    name_param: ClassVar[str | None] = "taskId"  # for the header that names it
+    name_param: ClassVar[str | None] = "taskId"  # for the header that carries the task's id
 
 
 class AnyResult(Result):
@@ -58,15 +58,15 @@ async def send_task_request(
     """Send a request about a task.
 
     Raises:
-        TaskNotFound: the server does not know the task, or not for this caller.
+        TaskNotFound: the server does not know the task, or this caller may not see it.
         InvalidResponse: the response does not conform to the protocol.
     """
     request = TaskRequest(method=method, params={"taskId": task_id, **params})
     try:
-        with map_validation_errors(f"the answer to {method}"):
+        with map_validation_errors(f"the response to {method}"):
             return await client.session.send_request(request, result_type)
     except MCPError as error:
-        # For other methods this code may mean another error, or the one that the task itself failed with.
+        # For other methods this code may mean another error, or the error that the task itself failed with.
         if error.error.code == INVALID_PARAMS and method == "tasks/get":
             raise TaskNotFound(task_id) from error
         raise
@@ -82,7 +82,7 @@ async def call_raw(client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def map_validation_errors(what: str) -> Generator[None]:
+def map_validation_errors(subject: str) -> Generator[None]:
     """Map validation errors of responses.
 
     Raises:
@@ -92,8 +92,8 @@ def map_validation_errors(what: str) -> Generator[None]:
         yield
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the whole"
-        raise InvalidResponse(f"{what} is ill-formed: {where}: {first['msg']}") from error
+        path = ".".join(map(str, first["loc"])) or "the whole object"
+        raise InvalidResponse(f"{subject} is ill-formed: {path}: {first['msg']}") from error
 
 
 def read_result(result: object) -> CallToolResult:
@@ -150,14 +150,14 @@ class CallOutcome:
 
 
 class TaskProtocol(Protocol):
-    """One way to follow tasks. Nothing here retries: its callers do."""
+    """A way to follow tasks. Implementations do not retry: their callers do."""
 
     async def start(self, client: Client, call: CallRequest) -> CallOutcome:
         """Call a tool."""
         ...
 
     async def poll(self, client: Client, tracked: TrackedTask) -> Update:
-        """Return the task as it is."""
+        """Return the task's current state."""
         ...
 
     async def fetch_result(self, client: Client, tracked: TrackedTask, update: Update) -> CallToolResult:
@@ -169,9 +169,9 @@ class TaskProtocol(Protocol):
         ...
 
     async def run_callbacks(self, client: Client, tracked: TrackedTask, question: Question | None) -> bool:
-        """Run the client's callbacks for a question, or for all that the server sends itself until the task has ended.
+        """Run the client's callbacks for a question, or for all that the server sends until the task has ended.
 
-        Returns whether the task has changed. One that has not is polled again at its interval.
+        Returns whether the task has changed. An unchanged task is polled again at its interval.
         """
         ...
 
@@ -198,12 +198,12 @@ MAX_PAGES = 100
 
 @dataclass(frozen=True, slots=True)
 class ToolInfo:
-    """What a server declares of a tool. The defaults are for a tool that is not listed."""
+    """A server's declarations about a tool. The defaults apply to a tool that is not listed."""
 
     task_support: str = "forbidden"
     """Whether the tool can be called as a task, by its value in 2025-11-25."""
     supports_keys: bool = False
-    """Whether the server starts calls of this tool once by the key that this caller sends."""
+    """Whether the server starts calls of this tool with the same key only once, for this caller."""
 
     @classmethod
     def of(cls, tool: Tool) -> Self:
@@ -222,30 +222,30 @@ class ToolCache:
         return client.session in self._known
 
     async def find(self, client: Client, tool: str) -> ToolInfo:
-        """Return what the server declares of a tool."""
-        known = self._known.get(client.session)
-        if known is None:
+        """Return the server's declarations about a tool."""
+        tools_by_name = self._known.get(client.session)
+        if tools_by_name is None:
             with map_validation_errors("the list of tools"):
-                known = await _listed(client)
-            self._known[client.session] = known
-        return known.get(tool, ToolInfo())
+                tools_by_name = await _list_tools(client)
+            self._known[client.session] = tools_by_name
+        return tools_by_name.get(tool, ToolInfo())
 
     def invalidate(self, client: Client) -> None:
         """List the tools again on the next use."""
         self._known.pop(client.session, None)
 
 
-async def _listed(client: Client) -> Mapping[str, ToolInfo]:
-    found: dict[str, ToolInfo] = {}
+async def _list_tools(client: Client) -> Mapping[str, ToolInfo]:
+    tools: dict[str, ToolInfo] = {}
     cursor: str | None = None
     for _ in range(MAX_PAGES):
-        asked = {"cursor": cursor, "_meta": {SUPPORTS_KEYS_META_KEY: True}}
-        page = await client.session.list_tools(params=PaginatedRequestParams.model_validate(asked))
-        found |= {tool.name: ToolInfo.of(tool) for tool in page.tools}
+        params = {"cursor": cursor, "_meta": {SUPPORTS_KEYS_META_KEY: True}}
+        page = await client.session.list_tools(params=PaginatedRequestParams.model_validate(params))
+        tools |= {tool.name: ToolInfo.of(tool) for tool in page.tools}
         cursor = page.next_cursor
         if cursor is None:
             break
-    return found
+    return tools
 
 
 ChangeCallback = Callable[[str], None]
@@ -266,7 +266,7 @@ class _StatusNotification(BaseModel):
 
 
 class TasksExtension(ClientExtension):
-    """Declares the tasks extension to the SDK, and passes created tasks and notifications on."""
+    """Declares the tasks extension to the SDK, and forwards created tasks and notifications."""
 
     identifier = EXTENSION
 
@@ -295,27 +295,27 @@ async def _wrap_task(created: CreatedTask2026, ctx: ClaimContext) -> CallToolRes
 async def call_tool(client: Client, call: CallRequest) -> CallOutcome:
     """Call a tool through the SDK's client."""
 
-    async def progressed(progress: float, total: float | None, message: str | None) -> None:
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         if call.progress_callback is not None:
             await call.progress_callback(TaskProgress(progress, total), message)
 
-    with map_validation_errors(f"the answer to a call of {call.tool!r}"), map_schema_errors(call.tool):
+    with map_validation_errors(f"the response to a call of {call.tool!r}"), map_schema_errors(call.tool):
         result = await client.call_tool(
             call.tool,
             dict(call.arguments),
-            progress_callback=None if call.progress_callback is None else progressed,
-            meta=dict(call.meta),  # pyright: ignore[reportArgumentType] - the SDK's own keys, and others
+            progress_callback=None if call.progress_callback is None else on_progress,
+            meta=dict(call.meta),  # pyright: ignore[reportArgumentType] - it may contain keys that the SDK does not know
         )
     return read_call_result(result)
 
 
 def read_call_result(result: CallToolResult) -> CallOutcome:
-    """Return the outcome of a call: its result, or the task that stands in it."""
+    """Return the outcome of a call: its result, or the task that the result contains."""
     if isinstance(result, TaskPlaceholder):
         return CallOutcome(task_id=result.created.task_id, protocol="2026-07-28")
-    told: Mapping[str, Any] = result.meta or {}
-    task_id, tools = told.get(TASK_META_KEY), told.get(TOOLS_META_KEY)
+    meta: Mapping[str, Any] = result.meta or {}
+    task_id, tools = meta.get(TASK_META_KEY), meta.get(TOOLS_META_KEY)
     if not isinstance(task_id, str) or not isinstance(tools, Mapping) or result.is_error:
         return CallOutcome(result)
-    names = {str(use): str(name) for use, name in cast("Mapping[Any, Any]", tools).items()}
+    names = {str(purpose): str(name) for purpose, name in cast("Mapping[Any, Any]", tools).items()}
     return CallOutcome(task_id=task_id, protocol="plain", tools=names)

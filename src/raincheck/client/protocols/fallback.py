@@ -1,4 +1,4 @@
-"""Tasks for callers without tasks: the server describes one in a text, and offers tools to follow it."""
+"""Tasks by fallback tools: the server describes a task in a text, and offers tools to follow it."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -47,7 +47,7 @@ class FallbackProtocol:
         del question
         # While a caller waits, the server sends its questions if it can. The outcome is fetched later.
         with suppress(MCPError):
-            # The final result has no task key.
+            # Only a task that has not ended has a task key.
             return TASK_META_KEY not in ((await self._call(client, tracked, "wait")).meta or {})
         return False
 
@@ -66,42 +66,42 @@ class FallbackProtocol:
             tracked.notify()
         return True
 
-    async def _call(self, client: Client, tracked: TrackedTask, purpose: str, **more: Any) -> CallToolResult:  # noqa: ANN401 - arguments of a tool
+    async def _call(self, client: Client, tracked: TrackedTask, purpose: str, **arguments: Any) -> CallToolResult:  # noqa: ANN401 - arguments of a tool
         tool = tracked.task_ref.tools.get(purpose)
         if tool is None:
             raise TaskNotFound(tracked.task_id)
-        with map_validation_errors(f"the answer of {tool}"), map_schema_errors(tool):
-            return await client.call_tool(tool, {"task_id": tracked.task_id, **more})
+        with map_validation_errors(f"the result of {tool}"), map_schema_errors(tool):
+            return await client.call_tool(tool, {"task_id": tracked.task_id, **arguments})
 
 
 def _read(result: CallToolResult, task_id: str) -> Update:
-    """Parse a fallback tool's answer about a task.
+    """Parse a fallback tool's result as the state of a task.
 
     Raises:
         TaskNotFound: there is no such task.
-        InvalidResponse: the answer is ill-formed.
+        InvalidResponse: the result is ill-formed.
     """
     if result.is_error:
         raise TaskNotFound(task_id)
-    facts = as_object(result.structured_content)
-    message = facts.get("message")
+    content = as_object(result.structured_content)
+    message = content.get("message")
     try:
         return Update(
-            task_id=str(facts["task_id"]),
-            status=Status(str(facts["status"])),
+            task_id=str(content["task_id"]),
+            status=Status(str(content["status"])),
             message=message if isinstance(message, str) else None,
-            progress=read_progress(facts.get("progress"), facts.get("total")),
+            progress=read_progress(content.get("progress"), content.get("total")),
             server_asks=True,
-            questions=tuple(_question(as_object(one)) for one in as_list(facts.get("questions"))),
+            questions=tuple(_question(as_object(item)) for item in as_list(content.get("questions"))),
         )
     except (KeyError, ValueError) as error:
-        raise InvalidResponse(f"what the server tells of task {task_id!r} is ill-formed: {error!r}") from error
+        raise InvalidResponse(f"the server's report of task {task_id!r} is ill-formed: {error!r}") from error
 
 
-def _question(facts: Mapping[str, Any]) -> Question:
-    params = {name: value for name, value in facts.items() if name not in ("key", "kind")}
-    method = _METHODS.get(str(facts.get("kind")), "elicitation/create")
-    return Question(str(facts["key"]), {"method": method, "params": params})
+def _question(content: Mapping[str, Any]) -> Question:
+    params = {name: value for name, value in content.items() if name not in ("key", "kind")}
+    method = _METHODS.get(str(content.get("kind")), "elicitation/create")
+    return Question(str(content["key"]), {"method": method, "params": params})
 
 
 def _tool_arguments(answer: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,8 +109,8 @@ def _tool_arguments(answer: Mapping[str, Any]) -> dict[str, Any]:
     if "action" in answer:
         is_accepted = answer["action"] == "accept"
         return {"answer": answer.get("content") or {}} if is_accepted else {"action": answer["action"]}
-    said = as_object(answer.get("content"))
-    return {"answer": {"text": said.get("text", "")} if said else dict(answer)}
+    content = as_object(answer.get("content"))
+    return {"answer": {"text": content.get("text", "")} if content else dict(answer)}
 
 
 def _text(result: CallToolResult) -> str:

@@ -1,6 +1,6 @@
 """Models of the task messages that servers send: strict where it matters, lenient elsewhere.
 
-A caller that fails on an unimportant odd field has lost the task.
+A client that failed on an odd but unimportant field would lose the task.
 """
 
 from typing import Annotated, Any, Literal, TypeGuard, cast
@@ -38,10 +38,10 @@ def _status(value: object) -> Status:
 
 
 Seconds = Annotated[float | None, BeforeValidator(_seconds)]
-"""A wait sent in milliseconds; None if it is not a valid number."""
+"""An interval that is sent in milliseconds; None if it is not a valid number."""
 OptionalText = Annotated[str | None, BeforeValidator(lambda value: value if isinstance(value, str) else None)]
 InitialStatus = Annotated[Status, BeforeValidator(_status)]
-"""The status of a task that was just created. Only the id matters there: the status can be polled."""
+"""The status of a task that was just created. Only the id of such a task matters: its status can be polled."""
 
 
 class _Task(Result):
@@ -93,11 +93,11 @@ class TaskSnapshot2026(_Task):
 
     @model_validator(mode="before")
     @classmethod
-    def _drop_foreign_fields(cls, told: object) -> object:
+    def _drop_foreign_fields(cls, data: object) -> object:
         """Drop fields that do not belong to the task's status, since some servers send empty ones."""
-        if not isinstance(told, dict):
-            return told
-        fields = cast("dict[str, object]", told)
+        if not isinstance(data, dict):
+            return data
+        fields = cast("dict[str, object]", data)
         foreign = {
             name
             for status, name in FIELD_BY_STATUS.items()
@@ -106,12 +106,12 @@ class TaskSnapshot2026(_Task):
         return {name: value for name, value in fields.items() if name not in foreign}
 
     def to_update(self) -> Update:
-        told = as_object((self.meta or {}).get(PROGRESS_META_KEY))
+        progress = as_object((self.meta or {}).get(PROGRESS_META_KEY))
         return Update(
             task_id=self.task_id,
             status=self.status,
             message=self.status_message,
-            progress=read_progress(told.get("done"), told.get("total")),
+            progress=read_progress(progress.get("done"), progress.get("total")),
             poll_after=self.poll_interval_ms,
             questions=tuple(Question(key, request) for key, request in self.input_requests.items()),
             result=self.result,

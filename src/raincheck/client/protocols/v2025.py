@@ -1,4 +1,4 @@
-"""Tasks in the protocol of 2025-11-25: the caller requests a task, and fetches its result."""
+"""Tasks in the protocol of 2025-11-25: the client requests a task, and fetches its result."""
 
 from dataclasses import replace
 
@@ -41,22 +41,22 @@ class Protocol2025:
         self._tool_cache = tool_cache
 
     async def start(self, client: Client, call: CallRequest) -> CallOutcome:
-        is_known = self._tool_cache.is_cached(client)
+        was_cached = self._tool_cache.is_cached(client)
         try:
-            return await self._begin(client, call)
+            return await self._start(client, call)
         except MCPError as error:
-            # A server refuses in this way what its tool does not support, before any work is done. The tool's support
-            # may have changed since it was listed. If not, the error is the tool's own, and the tool is not called a
-            # second time.
-            if error.error.code != METHOD_NOT_FOUND or not is_known:
+            # A server sends this error, before any work is done, if the tool does not support the call. The support may
+            # have changed since the tool was listed. If not, the error is the tool's own, and the tool is not called
+            # a second time.
+            if error.error.code != METHOD_NOT_FOUND or not was_cached:
                 raise
             before = (await self._tool_cache.find(client, call.tool)).task_support
             self._tool_cache.invalidate(client)
             if (await self._tool_cache.find(client, call.tool)).task_support == before:
                 raise
-            return await self._begin(client, call)
+            return await self._start(client, call)
 
-    async def _begin(self, client: Client, call: CallRequest) -> CallOutcome:
+    async def _start(self, client: Client, call: CallRequest) -> CallOutcome:
         if (await self._tool_cache.find(client, call.tool)).task_support == "forbidden":
             return await call_tool(client, call)
         token = self._tracker.new_progress_token()
@@ -66,32 +66,32 @@ class Protocol2025:
             "task": {} if call.ttl is None else {"ttl": round(call.ttl * 1_000)},
             "_meta": {**call.meta, "progressToken": token},
         }
-        answer = await call_raw(client, params)
-        if "task" in answer:
-            with map_validation_errors("the task that the server made"):
-                task = CreatedTask2025.model_validate(answer, by_name=False).task
+        response = await call_raw(client, params)
+        if "task" in response:
+            with map_validation_errors("the created task"):
+                task = CreatedTask2025.model_validate(response, by_name=False).task
             return CallOutcome(task_id=task.task_id, protocol="2025-11-25", progress_token=token)
         # A server may always answer at once.
-        result = read_result(answer)
+        result = read_result(response)
         if not result.is_error:
             with map_schema_errors(call.tool):
                 await client.session.validate_tool_result(call.tool, result)
         return read_call_result(result)
 
     async def poll(self, client: Client, tracked: TrackedTask) -> Update:
-        known = tracked.inputs_2025.in_progress
+        in_progress = tracked.inputs_2025.in_progress
         task = await send_task_request(client, "tasks/get", tracked.task_id, Task2025)
         update = replace(tracked.with_progress(task.to_update()), server_asks=True)
         if update.status is not Status.INPUT_REQUIRED:
-            tracked.inputs_2025.cancel_disconnected(known)
+            tracked.inputs_2025.cancel_disconnected(in_progress)
             return update
         return replace(update, questions=tuple(tracked.inputs_2025.awaiting_answer.values()))
 
     async def fetch_result(self, client: Client, tracked: TrackedTask, update: Update) -> CallToolResult:
-        answer = await send_task_request(client, "tasks/result", tracked.task_id, AnyResult)
-        result = answer.model_dump(by_alias=True, mode="json", exclude_unset=True)
+        response = await send_task_request(client, "tasks/result", tracked.task_id, AnyResult)
+        result = response.model_dump(by_alias=True, mode="json", exclude_unset=True)
         if update.status is Status.FAILED and "content" not in result:
-            # Some servers send no more detail than this.
+            # Some servers report a failed task without its error.
             raise MCPError(INTERNAL_ERROR, update.message or "the task has failed")
         return read_result(result)
 
@@ -127,12 +127,12 @@ class Protocol2025:
                 raise
             if (await self.poll(client, tracked)).is_ended:
                 return
-            refused = parse_cancel_refusal(tracked.task_id, error.error.data)
-            if refused is None:
+            refusal = parse_cancel_refusal(tracked.task_id, error.error.data)
+            if refusal is None:
                 raise
-            raise refused from error
+            raise refusal from error
 
     async def listen(self, client: Client, tracked: TrackedTask, update: Update) -> bool:
-        """Servers of 2025-11-25 send notifications by themselves, if at all."""
+        """Do nothing: servers of 2025-11-25 send notifications without a subscription, if at all."""
         del client, tracked, update
         return False

@@ -37,11 +37,11 @@ class Protocol2026:
         return await call_tool(client, call)
 
     async def poll(self, client: Client, tracked: TrackedTask) -> Update:
-        asked = tracked.inputs_2026.in_progress
+        in_progress = tracked.inputs_2026.in_progress
         update = (await send_task_request(client, "tasks/get", tracked.task_id, TaskSnapshot2026)).to_update()
-        # Another client has answered, so these callbacks need not. Questions asked during the poll are not in its
-        # response.
-        tracked.inputs_2026.cancel(asked - {question.key for question in update.questions})
+        # Another client has answered, so these callbacks are not needed. Questions asked during the poll are not in
+        # its response.
+        tracked.inputs_2026.cancel(in_progress - {question.key for question in update.questions})
         return update
 
     async def fetch_result(self, client: Client, tracked: TrackedTask, update: Update) -> CallToolResult:
@@ -50,32 +50,32 @@ class Protocol2026:
             raise update.error
         if update.result is None:
             raise InvalidResponse(
-                f"task {tracked.task_id!r} has ended ({update.status}), and the server tells no result"
+                f"task {tracked.task_id!r} has ended ({update.status}), but the server sent no result"
             )
         return read_result(update.result)
 
     async def run_callbacks(self, client: Client, tracked: TrackedTask, question: Question | None) -> bool:
         if question is None:
             return False
-        key, consulting = question.key, tracked.inputs_2026
+        key, inputs = question.key, tracked.inputs_2026
         # An earlier answer is sent again: it did not arrive, or not before this poll.
-        if key not in consulting.answers:
-            if not consulting.is_answered(key):
-                await consulting.run_callback(key, lambda: _asked(client, question))
-            if consulting.is_answered(key):
+        if key not in inputs.answers:
+            if not inputs.is_answered(key):
+                await inputs.run_callback(key, lambda: _ask_callback(client, question))
+            if inputs.is_answered(key):
                 # Answered with `Handle.answer`, or by a concurrent waiter.
                 return False
-        await self.answer(client, tracked, {key: consulting.answers[key]})
+        await self.answer(client, tracked, {key: inputs.answers[key]})
         return True
 
     async def answer(self, client: Client, tracked: TrackedTask, answers: Answers) -> None:
-        given = {key: dict(answer) for key, answer in answers.items()}
-        with tracked.inputs_2026.sending(given):
-            await send_task_request(client, "tasks/update", tracked.task_id, AnyResult, inputResponses=given)
+        responses = {key: dict(answer) for key, answer in answers.items()}
+        with tracked.inputs_2026.sending(responses):
+            await send_task_request(client, "tasks/update", tracked.task_id, AnyResult, inputResponses=responses)
 
     async def cancel(self, client: Client, tracked: TrackedTask) -> None:
-        answer = await send_task_request(client, "tasks/cancel", tracked.task_id, AnyResult)
-        check_cancel_meta(tracked.task_id, answer.meta)
+        response = await send_task_request(client, "tasks/cancel", tracked.task_id, AnyResult)
+        check_cancel_meta(tracked.task_id, response.meta)
 
     async def listen(self, client: Client, tracked: TrackedTask, update: Update) -> bool:
         del update
@@ -87,8 +87,8 @@ class Protocol2026:
         return True
 
 
-async def _asked(client: Client, question: Question) -> dict[str, Any]:
-    """Return the answer of the client's callback.
+async def _ask_callback(client: Client, question: Question) -> dict[str, Any]:
+    """Run the client's callback for a question, and return its answer.
 
     Raises:
         MCPError: the callback refuses to answer.

@@ -22,63 +22,63 @@ async def _status_or_gone(caller: ConformanceClient, task_id: str) -> object:
 
 
 @check(
-    "g1-cancel-status",
+    "v2025-cancel-status",
     RequirementLevel.MUST,
     SECTION,
-    "tasks/cancel answers when the task is cancelled, with the task.",
+    "tasks/cancel is answered once the task is cancelled, with the cancelled task.",
     "calls",
     "slow",
     "cancel",
 )
 async def cancel_status(caller: ConformanceClient) -> None:
-    begun = await caller.start_task("slow")
-    reply = await caller.cancel_running_task(begun)
+    new_task = await caller.start_task("slow")
+    reply = await caller.cancel_running_task(new_task)
     if expect_result(reply).get("status") != "cancelled":
-        raise RequirementNotMet(f"tasks/cancel gave {reply}, and the task with the status cancelled was due")
-    status = await _status_or_gone(caller, begun.id)
+        raise RequirementNotMet(f"tasks/cancel returned {reply}; expected the task with the status cancelled")
+    status = await _status_or_gone(caller, new_task.id)
     if status != "cancelled":
-        raise RequirementNotMet(f"after tasks/cancel was answered, the task is {shorten(status)}")
+        raise RequirementNotMet(f"the task is {shorten(status)} after tasks/cancel was answered; expected cancelled")
 
 
 @check(
-    "g1-cancel-shape",
+    "v2025-cancel-shape",
     RequirementLevel.MUST,
     "Cancelling Tasks",
-    "tasks/cancel answers with the fields of the task themselves, of the right kinds.",
+    "The result of tasks/cancel is the task, with fields of the right types.",
     "calls",
     "slow",
     "cancel",
 )
 async def cancel_shape(caller: ConformanceClient) -> None:
-    begun = await caller.start_task("slow")
-    task = expect_task(expect_result(await caller.cancel_running_task(begun)), "tasks/cancel")
-    if task["taskId"] != begun.id:
-        raise RequirementNotMet(f"tasks/cancel of {begun.id!r} told of {task['taskId']!r}")
+    new_task = await caller.start_task("slow")
+    task = expect_task(expect_result(await caller.cancel_running_task(new_task)), "tasks/cancel")
+    if task["taskId"] != new_task.id:
+        raise RequirementNotMet(f"tasks/cancel of {new_task.id!r} returned the task {task['taskId']!r}")
 
 
 @check(
-    "g1-cancel-stays",
+    "v2025-cancel-stays",
     RequirementLevel.MUST,
     SECTION,
-    "A cancelled task stays cancelled, also when its work would have ended.",
+    "A cancelled task stays cancelled, even after its work would have ended.",
     "calls",
     "slow",
     "cancel",
 )
 async def cancel_stays(caller: ConformanceClient) -> None:
-    begun = await caller.start_task("slow")
-    expect_result(await caller.cancel_running_task(begun))
-    while time.monotonic() < begun.started_at + caller.role("slow").takes + caller.timings.quiet_period:
-        status = await _status_or_gone(caller, begun.id)
+    new_task = await caller.start_task("slow")
+    expect_result(await caller.cancel_running_task(new_task))
+    while (seconds := time.monotonic() - new_task.started_at) < caller.role("slow").takes + caller.timings.quiet_period:
+        status = await _status_or_gone(caller, new_task.id)
         if status != "cancelled":
             raise RequirementNotMet(
-                f"{time.monotonic() - begun.started_at:.1f} s after it began, the cancelled task is {shorten(status)}"
+                f"the cancelled task is {shorten(status)}, {seconds:.1f} s after it started; expected cancelled"
             )
         await asyncio.sleep(caller.timings.poll_interval)
 
 
 @check(
-    "g1-cancel-again-32602",
+    "v2025-cancel-again-32602",
     RequirementLevel.MUST,
     SECTION,
     "A cancelled task can't be cancelled again: -32602.",
@@ -87,13 +87,13 @@ async def cancel_stays(caller: ConformanceClient) -> None:
     "cancel",
 )
 async def cancel_again(caller: ConformanceClient) -> None:
-    begun = await caller.start_task("slow")
-    expect_result(await caller.cancel_running_task(begun))
-    expect_error(await caller.cancel_task(begun.id), INVALID_PARAMS, "tasks/cancel of a cancelled task")
+    new_task = await caller.start_task("slow")
+    expect_result(await caller.cancel_running_task(new_task))
+    expect_error(await caller.cancel_task(new_task.id), INVALID_PARAMS, "tasks/cancel of a cancelled task")
 
 
 @check(
-    "g1-cancel-completed-32602",
+    "v2025-cancel-completed-32602",
     RequirementLevel.MUST,
     SECTION,
     "A completed task can't be cancelled: -32602, and it stays completed.",
@@ -102,16 +102,16 @@ async def cancel_again(caller: ConformanceClient) -> None:
     "cancel",
 )
 async def cancel_completed(caller: ConformanceClient) -> None:
-    begun = await caller.start_task("quick")
-    await caller.wait_for_status(begun.id, {"completed"})
-    expect_error(await caller.cancel_task(begun.id), INVALID_PARAMS, "tasks/cancel of a completed task")
-    status = await caller.get_status(begun.id)
+    new_task = await caller.start_task("quick")
+    await caller.wait_for_status(new_task.id, {"completed"})
+    expect_error(await caller.cancel_task(new_task.id), INVALID_PARAMS, "tasks/cancel of a completed task")
+    status = await caller.get_status(new_task.id)
     if status != "completed":
-        raise RequirementNotMet(f"after a cancel that was refused, the completed task is {shorten(status)}")
+        raise RequirementNotMet(f"the completed task is {shorten(status)} after a cancellation that was rejected")
 
 
 @check(
-    "g1-cancel-failed-32602",
+    "v2025-cancel-failed-32602",
     RequirementLevel.MUST,
     SECTION,
     "A failed task can't be cancelled: -32602, and it stays failed.",
@@ -120,88 +120,88 @@ async def cancel_completed(caller: ConformanceClient) -> None:
     "cancel",
 )
 async def cancel_failed(caller: ConformanceClient) -> None:
-    begun = await caller.start_task("protocol_error")
-    before = (await caller.wait_for_end(begun.id))["status"]
-    expect_error(await caller.cancel_task(begun.id), INVALID_PARAMS, f"tasks/cancel of a {before} task")
-    status = await caller.get_status(begun.id)
+    new_task = await caller.start_task("protocol_error")
+    before = (await caller.wait_for_end(new_task.id))["status"]
+    expect_error(await caller.cancel_task(new_task.id), INVALID_PARAMS, f"tasks/cancel of a {before} task")
+    status = await caller.get_status(new_task.id)
     if status != before:
-        raise RequirementNotMet(f"after a cancel that was refused, the {before} task is {shorten(status)}")
+        raise RequirementNotMet(f"the {before} task is {shorten(status)} after a cancellation that was rejected")
 
 
 @check(
-    "g1-cancel-result",
+    "v2025-cancel-result",
     RequirementLevel.MUST,
     "Result Retrieval",
-    "tasks/result of a cancelled task is answered: with an error, or with a whole result of the tool.",
+    "tasks/result of a cancelled task returns an error, or a complete result of the tool.",
     "calls",
     "slow",
     "cancel",
 )
 async def cancel_result(caller: ConformanceClient) -> None:
-    begun = await caller.start_task("slow")
-    expect_result(await caller.cancel_running_task(begun))
-    reply = await caller.get_result(begun.id)
+    new_task = await caller.start_task("slow")
+    expect_result(await caller.cancel_running_task(new_task))
+    reply = await caller.get_result(new_task.id)
     if reply.error is None and not isinstance(expect_result(reply).get("content"), list):
         raise RequirementNotMet(
-            f"tasks/result of a cancelled task gave {reply}, and an error was due, or a result with content"
+            f"tasks/result of a cancelled task returned {reply}; expected an error, or a result with content"
         )
 
 
 @check(
-    "g1-cancel-wakes",
+    "v2025-cancel-wakes",
     RequirementLevel.MUST,
     "Result Retrieval",
-    "Who waits in tasks/result is answered when the task is cancelled.",
+    "A pending tasks/result is answered when the task is cancelled.",
     "calls",
     "slow",
     "cancel",
 )
 async def cancel_wakes(caller: ConformanceClient) -> None:
-    begun = await caller.start_task("slow")
-    waiting = await caller.request_result(begun.id)
-    await caller.get_status(begun.id)  # so that the server receives tasks/result before tasks/cancel
-    expect_result(await caller.cancel_running_task(begun))
-    await caller.connection.wait_for_reply(waiting)
+    new_task = await caller.start_task("slow")
+    pending = await caller.request_result(new_task.id)
+    await caller.get_status(new_task.id)  # so that the server receives tasks/result before tasks/cancel
+    expect_result(await caller.cancel_running_task(new_task))
+    await caller.connection.wait_for_reply(pending)
 
 
 @check(
-    "g1-cancel-input-required",
+    "v2025-cancel-input-required",
     RequirementLevel.MUST,
     "Task Status Lifecycle",
-    "A task that waits for input can be cancelled too.",
+    "A task that waits for input can be cancelled.",
     "calls",
     "asks",
     "cancel",
 )
 async def cancel_input_required(caller: ConformanceClient) -> None:
     with caller.connection.hold_requests("elicitation/create"):
-        begun = await caller.start_task("asks")
+        new_task = await caller.start_task("asks")
         # Not `wait_for_status`: a server that never reports input_required is at fault elsewhere and may still cancel.
-        while time.monotonic() < begun.started_at + caller.timings.quiet_period:
-            if await caller.get_status(begun.id) == "input_required":
+        while time.monotonic() < new_task.started_at + caller.timings.quiet_period:
+            if await caller.get_status(new_task.id) == "input_required":
                 break
             await asyncio.sleep(caller.timings.poll_interval)
-        reply = await caller.cancel_task(begun.id)
+        reply = await caller.cancel_task(new_task.id)
         if expect_result(reply).get("status") != "cancelled":
-            raise RequirementNotMet(f"tasks/cancel gave {reply}, and the task with the status cancelled was due")
+            raise RequirementNotMet(f"tasks/cancel returned {reply}; expected the task with the status cancelled")
         await caller.wait_quiet_period()
-        status = await _status_or_gone(caller, begun.id)
+        status = await _status_or_gone(caller, new_task.id)
         if status != "cancelled":
-            raise RequirementNotMet(f"a task that was cancelled while it waited for input is {shorten(status)} now")
+            raise RequirementNotMet(f"a task that was cancelled while it waited for input is {shorten(status)}")
 
 
 @check(
-    "g1-cancel-no-related-task",
+    "v2025-cancel-no-related-task",
     RequirementLevel.SHOULD_NOT,
     "Related Task Metadata",
-    "The answer of tasks/cancel does not name the task once more in its _meta.",
+    "The result of tasks/cancel does not repeat the task's id in its _meta.",
     "calls",
     "slow",
     "cancel",
 )
 async def cancel_no_related_task(caller: ConformanceClient) -> None:
-    begun = await caller.start_task("slow")
-    expect_unrelated(expect_result(await caller.cancel_running_task(begun)), "the answer of tasks/cancel")
+    new_task = await caller.start_task("slow")
+    expect_unrelated(expect_result(await caller.cancel_running_task(new_task)), "the result of tasks/cancel")
 
 
 CHECKS = (

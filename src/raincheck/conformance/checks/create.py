@@ -14,86 +14,86 @@ from raincheck.conformance.shapes import (
     task_in,
 )
 
-SHORTEST_ID = 10
+MIN_ID_LENGTH = 10
 MIN_ID_DISTANCE = 1_000_000
 RESULT_FIELDS = ("content", "structuredContent", "isError")
 
 
 @check(
-    "g1-create-result",
+    "v2025-create-result",
     RequirementLevel.MUST,
     "Result Retrieval",
-    "A call that is accepted as a task is answered with the task, in `task`, and not with the tool's result.",
+    "A call that is accepted as a task returns the task, in `task`, and not the tool's result.",
     "calls",
     "quick",
 )
 async def create_result(caller: ConformanceClient) -> None:
-    begun = await caller.start_task("quick")
-    if found := [field for field in RESULT_FIELDS if field in begun.result]:
+    new_task = await caller.start_task("quick")
+    if extra := [field for field in RESULT_FIELDS if field in new_task.result]:
         raise RequirementNotMet(
-            f"the answer has {', '.join(found)} beside the task: the tool's result is for tasks/result alone"
+            f"the result has {', '.join(extra)} beside the task: only tasks/result may return the tool's result"
         )
 
 
 @check(
-    "g1-create-shape",
+    "v2025-create-shape",
     RequirementLevel.MUST,
     "Creating Tasks",
-    "The task that a creator is told has a known status, and statusMessage and pollInterval of the right kinds.",
+    "A created task has a known status, and statusMessage and pollInterval have the right types.",
     "calls",
     "quick",
 )
 async def create_shape(caller: ConformanceClient) -> None:
-    expect_task((await caller.start_task("quick")).task, "the task", "status", "statusMessage", "pollInterval")
+    expect_task((await caller.start_task("quick")).task, "the created task", "status", "statusMessage", "pollInterval")
 
 
 @check(
-    "g1-create-working",
+    "v2025-create-working",
     RequirementLevel.MUST,
     "Task Status Lifecycle",
-    "A task begins as working, however soon it ends.",
+    "A task starts as working, however soon it ends.",
     "calls",
     "quick",
 )
 async def create_working(caller: ConformanceClient) -> None:
     status = (await caller.start_task("quick")).task.get("status")
     if status != "working":
-        raise RequirementNotMet(f"a task began as {shorten(status)}, and working was due")
+        raise RequirementNotMet(f"a task started as {shorten(status)}; expected working")
 
 
 @check(
-    "g1-create-soon",
+    "v2025-create-soon",
     RequirementLevel.SHOULD,
     "Result Retrieval",
-    "The creator is answered before the work is done.",
+    "The call is answered before the work is done.",
     "calls",
     "slow",
 )
 async def create_soon(caller: ConformanceClient) -> None:
-    begun = await caller.start_task("slow")
-    status = await caller.get_status(begun.id)
+    new_task = await caller.start_task("slow")
+    status = await caller.get_status(new_task.id)
     if status in TERMINAL:
-        raise RequirementNotMet(f"when the call was answered, the task was {status} already")
+        raise RequirementNotMet(f"the task was already {status} when the call was answered")
 
 
 @check(
-    "g1-task-id-string",
+    "v2025-task-id-string",
     RequirementLevel.MUST,
     "Task ID Requirements",
-    "A task's id is a string, and the same string wherever the task is told of.",
+    "A task's id is a string, and every result has the same one.",
     "calls",
     "quick",
 )
 async def task_id_string(caller: ConformanceClient) -> None:
     result = expect_result(await caller.call("quick", task={}))
     task = expect_task(result.get("task"), "the created task", "taskId")
-    told = expect_task(expect_result(await caller.get_task(task["taskId"])), "tasks/get", "taskId")
-    if told["taskId"] != task["taskId"]:
-        raise RequirementNotMet(f"tasks/get of {task['taskId']!r} told of {told['taskId']!r}")
+    read = expect_task(expect_result(await caller.get_task(task["taskId"])), "tasks/get", "taskId")
+    if read["taskId"] != task["taskId"]:
+        raise RequirementNotMet(f"tasks/get of {task['taskId']!r} returned the task {read['taskId']!r}")
 
 
 @check(
-    "g1-task-id-unique",
+    "v2025-task-id-unique",
     RequirementLevel.MUST,
     "Task ID Requirements",
     "No two tasks have the same id.",
@@ -103,29 +103,29 @@ async def task_id_string(caller: ConformanceClient) -> None:
 async def task_id_unique(caller: ConformanceClient) -> None:
     ids = [(await caller.start_task("quick")).id for _ in range(5)]
     if len(set(ids)) < len(ids):
-        raise RequirementNotMet(f"five calls of the same tool made tasks with the ids {', '.join(ids)}")
+        raise RequirementNotMet(f"five calls of the same tool created tasks with the ids {', '.join(ids)}")
 
 
 @check(
-    "g1-task-id-generated",
+    "v2025-task-id-generated",
     RequirementLevel.MUST,
     "Task ID Requirements",
-    "The server makes the ids: one that the caller writes into `task` is not used.",
+    "The server generates task ids: it does not use one that the client sends in `task`.",
     "calls",
     "quick",
 )
 async def task_id_generated(caller: ConformanceClient) -> None:
-    wish = "an-id-that-the-caller-would-like"
-    reply = await caller.call("quick", task={"ttl": 60_000, "taskId": wish})
-    if reply.error is None and task_in(expect_result(reply)).get("taskId") == wish:
-        raise RequirementNotMet(f"the task has the id {wish!r}, which the caller chose")
+    requested_id = "an-id-that-the-client-chose"
+    reply = await caller.call("quick", task={"ttl": 60_000, "taskId": requested_id})
+    if reply.error is None and task_in(expect_result(reply)).get("taskId") == requested_id:
+        raise RequirementNotMet(f"the task has the id {requested_id!r}, which the client chose")
 
 
 @check(
-    "g1-task-id-unguessable",
+    "v2025-task-id-unguessable",
     RequirementLevel.MUST,
     "Task Isolation and Access Control",
-    "Where callers can't be told apart, ids can't be guessed: they are long, and no counters.",
+    "If the server can't identify its callers, task ids can't be guessed: they are long and not sequential.",
     "calls",
     "quick",
     "http",
@@ -133,11 +133,11 @@ async def task_id_generated(caller: ConformanceClient) -> None:
 )
 async def task_id_unguessable(caller: ConformanceClient) -> None:
     first, second = [(await caller.start_task("quick")).id for _ in range(2)]
-    if len(first) < SHORTEST_ID:
-        raise RequirementNotMet(f"the id {first!r} has {len(first)} characters: so few can be tried out")
-    left, right = (_as_number(one) for one in (first, second))
+    if len(first) < MIN_ID_LENGTH:
+        raise RequirementNotMet(f"the id {first!r} has only {len(first)} characters, few enough to try them all")
+    left, right = (_as_number(task_id) for task_id in (first, second))
     if left is not None and right is not None and abs(left - right) < MIN_ID_DISTANCE:
-        raise RequirementNotMet(f"the ids {first!r} and {second!r} are close: the next can be guessed")
+        raise RequirementNotMet(f"the ids {first!r} and {second!r} are so close that the next can be guessed")
 
 
 def _as_number(task_id: str) -> int | None:
@@ -148,38 +148,38 @@ def _as_number(task_id: str) -> int | None:
 
 
 @check(
-    "g1-task-field-bad-32602",
+    "v2025-task-field-bad-32602",
     RequirementLevel.SHOULD,
     "Task Parameters",
-    "A `task` that is not an object is refused: -32602.",
+    "A `task` that is not an object is rejected: -32602.",
     "calls",
     "quick",
 )
 async def task_field_bad(caller: ConformanceClient) -> None:
-    for wrong in (True, "yes", [1]):
-        reply = await caller.call("quick", task=wrong)
-        expect_error(reply, INVALID_PARAMS, f"a call with the task {shorten(wrong)}")
+    for invalid in (True, "yes", [1]):
+        reply = await caller.call("quick", task=invalid)
+        expect_error(reply, INVALID_PARAMS, f"a call with the task {shorten(invalid)}")
 
 
 @check(
-    "g1-progress-token-bad-32602",
+    "v2025-progress-token-bad-32602",
     RequirementLevel.SHOULD,
     "Progress: Progress Flow",
-    "A progressToken that is neither a string nor a number is refused: -32602.",
+    "A progressToken that is neither a string nor a number is rejected: -32602.",
     "calls",
     "quick",
 )
 async def progress_token_bad(caller: ConformanceClient) -> None:
-    for wrong in ({"a": 1}, [1]):
-        reply = await caller.call("quick", task={}, _meta={"progressToken": wrong})
-        expect_error(reply, INVALID_PARAMS, f"a call with the progressToken {shorten(wrong)}")
+    for invalid in ({"a": 1}, [1]):
+        reply = await caller.call("quick", task={}, _meta={"progressToken": invalid})
+        expect_error(reply, INVALID_PARAMS, f"a call with the progressToken {shorten(invalid)}")
 
 
 @check(
-    "g1-immediate-response",
+    "v2025-immediate-response",
     RequirementLevel.SHOULD,
     "Creating Tasks",
-    "What the creator gets for its model to read meanwhile, if anything, is a string.",
+    "The immediate response for the client's model, if there is one, is a string.",
     "calls",
     "slow",
 )
@@ -188,7 +188,7 @@ async def immediate_response(caller: ConformanceClient) -> None:
     if not is_object(meta) or IMMEDIATE_RESPONSE not in meta:
         raise NotApplicable(f"the server does not use {IMMEDIATE_RESPONSE}")
     if not isinstance(meta[IMMEDIATE_RESPONSE], str):
-        raise RequirementNotMet(f"{IMMEDIATE_RESPONSE} is {shorten(meta[IMMEDIATE_RESPONSE])}, and should be a string")
+        raise RequirementNotMet(f"{IMMEDIATE_RESPONSE} is {shorten(meta[IMMEDIATE_RESPONSE])}; expected a string")
 
 
 CHECKS = (

@@ -10,25 +10,25 @@ SECTION = "Task Execution Errors"
 
 
 @check(
-    "g1-tool-error-failed",
+    "v2025-tool-error-failed",
     RequirementLevel.SHOULD,
     SECTION,
-    "A task whose tool ends with isError is failed.",
+    "A task whose tool returns a result with isError is failed.",
     "calls",
     "tool_error",
 )
 async def tool_error_failed(caller: ConformanceClient) -> None:
-    begun = await caller.start_task("tool_error")
-    status = (await caller.wait_for_end(begun.id))["status"]
+    new_task = await caller.start_task("tool_error")
+    status = (await caller.wait_for_end(new_task.id))["status"]
     if status != "failed":
-        raise RequirementNotMet(f"the task is {status}, and failed was due")
+        raise RequirementNotMet(f"the task is {status}; expected failed")
 
 
 @check(
-    "g1-tool-error-result",
+    "v2025-tool-error-result",
     RequirementLevel.MUST,
     SECTION,
-    "tasks/result of such a task gives the tool's result, with isError and its content.",
+    "tasks/result of such a task returns the tool's result, with isError and its content.",
     "calls",
     "tool_error",
 )
@@ -36,11 +36,11 @@ async def tool_error_result(caller: ConformanceClient) -> None:
     reply = await caller.get_result((await caller.start_task("tool_error")).id)
     result = expect_result(reply)
     if result.get("isError") is not True or not isinstance(result.get("content"), list):
-        raise RequirementNotMet(f"tasks/result gave {reply}, and a result with isError and content was due")
+        raise RequirementNotMet(f"tasks/result returned {reply}; expected a result with isError and content")
 
 
 @check(
-    "g1-protocol-error-failed",
+    "v2025-protocol-error-failed",
     RequirementLevel.MUST,
     SECTION,
     "A task whose call ends with a JSON-RPC error is failed.",
@@ -48,17 +48,17 @@ async def tool_error_result(caller: ConformanceClient) -> None:
     "protocol_error",
 )
 async def protocol_error_failed(caller: ConformanceClient) -> None:
-    begun = await caller.start_task("protocol_error")
-    status = (await caller.wait_for_end(begun.id))["status"]
+    new_task = await caller.start_task("protocol_error")
+    status = (await caller.wait_for_end(new_task.id))["status"]
     if status != "failed":
-        raise RequirementNotMet(f"the task is {status}, and failed was due")
+        raise RequirementNotMet(f"the task is {status}; expected failed")
 
 
 @check(
-    "g1-protocol-error-result",
+    "v2025-protocol-error-result",
     RequirementLevel.MUST,
     SECTION,
-    "tasks/result of such a task gives the same JSON-RPC error as the call without a task.",
+    "tasks/result of such a task returns the same JSON-RPC error as the call without a task.",
     "calls",
     "protocol_error",
 )
@@ -69,14 +69,14 @@ async def protocol_error_result(caller: ConformanceClient) -> None:
     plain = expect_error(await caller.call("protocol_error"), None, "the call without a task")
     # The messages are not compared: they may contain details of the request.
     if error.get("code") != plain.get("code"):
-        raise RequirementNotMet(f"the error is {shorten(error)}, and without a task {shorten(plain)}")
+        raise RequirementNotMet(f"the error is {shorten(error)}, but without a task it is {shorten(plain)}")
 
 
 @check(
-    "g1-failed-message",
+    "v2025-failed-message",
     RequirementLevel.SHOULD,
     SECTION,
-    "tasks/get of a failed task says in statusMessage what went wrong.",
+    "tasks/get of a failed task has a statusMessage that explains the failure.",
     "calls",
     "protocol_error",
 )
@@ -86,7 +86,7 @@ async def failed_message(caller: ConformanceClient) -> None:
         task = await caller.wait_for_end((await caller.start_task(role)).id)
         if task["status"] == "failed" and not task.get("statusMessage"):
             raise RequirementNotMet(
-                f"the task of the role {role!r} is failed, and statusMessage is {shorten(task.get('statusMessage'))}"
+                f"the task of the role {role!r} failed, but its statusMessage is {shorten(task.get('statusMessage'))}"
             )
 
 

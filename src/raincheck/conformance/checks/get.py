@@ -15,51 +15,53 @@ from raincheck.conformance.shapes import (
 
 
 @check(
-    "g1-get-at-once",
+    "v2025-get-at-once",
     RequirementLevel.MUST,
     "Getting Tasks",
-    "Whoever has a task's id can look at the task: also at once.",
+    "A task can be read as soon as its id is returned.",
     "calls",
     "quick",
 )
 async def get_at_once(caller: ConformanceClient) -> None:
     for _ in range(3):
-        begun = await caller.start_task("quick")
-        expect_result(await caller.get_task(begun.id))
+        new_task = await caller.start_task("quick")
+        expect_result(await caller.get_task(new_task.id))
 
 
 @check(
-    "g1-get-shape",
+    "v2025-get-shape",
     RequirementLevel.MUST,
     "Getting Tasks",
-    "tasks/get answers with the fields of the task themselves, of the right kinds.",
+    "The result of tasks/get is the task, with fields of the right types.",
     "calls",
     "quick",
 )
 async def get_shape(caller: ConformanceClient) -> None:
-    begun = await caller.start_task("quick")
-    await caller.wait_for_end(begun.id)
-    expect_task(expect_result(await caller.get_task(begun.id)), "tasks/get", "status", "statusMessage", "pollInterval")
+    new_task = await caller.start_task("quick")
+    await caller.wait_for_end(new_task.id)
+    expect_task(
+        expect_result(await caller.get_task(new_task.id)), "tasks/get", "status", "statusMessage", "pollInterval"
+    )
 
 
 @check(
-    "g1-get-no-related-task",
+    "v2025-get-no-related-task",
     RequirementLevel.SHOULD_NOT,
     "Related Task Metadata",
-    "The answer of tasks/get does not name the task once more in its _meta.",
+    "The result of tasks/get does not repeat the task's id in its _meta.",
     "calls",
     "quick",
 )
 async def get_no_related_task(caller: ConformanceClient) -> None:
-    begun = await caller.start_task("quick")
-    expect_unrelated(expect_result(await caller.get_task(begun.id)), "the answer of tasks/get")
+    new_task = await caller.start_task("quick")
+    expect_unrelated(expect_result(await caller.get_task(new_task.id)), "the result of tasks/get")
 
 
 @check(
-    "g1-get-no-stream",
+    "v2025-get-no-stream",
     RequirementLevel.SHOULD_NOT,
     "Input Required Status",
-    "tasks/get opens no stream to go on with: nothing but the answer comes, and then it ends.",
+    "tasks/get opens no lasting stream: it carries only the response, and then ends.",
     "calls",
     "slow",
     "http",
@@ -67,63 +69,63 @@ async def get_no_related_task(caller: ConformanceClient) -> None:
 async def get_no_stream(caller: ConformanceClient) -> None:
     # The specification asks for plain JSON where possible. Some SDKs open a stream for every answer: if the stream ends
     # with the answer, the caller is no worse off.
-    begun = await caller.start_task("slow")
-    pending = await caller.connection.send("tasks/get", {"taskId": begun.id})
+    new_task = await caller.start_task("slow")
+    pending = await caller.connection.send("tasks/get", {"taskId": new_task.id})
     reply = await caller.connection.wait_for_reply(pending)
     await caller.wait_quiet_period()
-    is_open, came = caller.connection.stream_of(pending)
-    if is_open or len(came) > 1:
-        what = "it is still open" if is_open else f"{shorten(came)} came on it"
-        raise RequirementNotMet(f"tasks/get was answered on a stream ({reply.source}), and {what}")
+    is_open, messages = caller.connection.stream_of(pending)
+    if is_open or len(messages) > 1:
+        problem = "is still open" if is_open else f"carried {shorten(messages)}"
+        raise RequirementNotMet(f"tasks/get was answered on a stream ({reply.source}) that {problem}")
 
 
 @check(
-    "g1-terminal-final",
+    "v2025-terminal-final",
     RequirementLevel.MUST_NOT,
     "Task Status Lifecycle",
-    "A task that has ended does not change its status any more, whatever is asked of it.",
+    "A task that has ended never changes its status, whatever requests follow.",
     "calls",
     "quick",
 )
 async def terminal_final(caller: ConformanceClient) -> None:
-    begun = await caller.start_task("quick")
-    status = (await caller.wait_for_end(begun.id))["status"]
-    await caller.get_result(begun.id)
+    new_task = await caller.start_task("quick")
+    status = (await caller.wait_for_end(new_task.id))["status"]
+    await caller.get_result(new_task.id)
     await caller.call("quick", task={})
-    again = await caller.get_status(begun.id)
-    if again != status:
-        raise RequirementNotMet(f"the task was {status}, and is {shorten(again)} now")
+    later_status = await caller.get_status(new_task.id)
+    if later_status != status:
+        raise RequirementNotMet(f"the task was {status}, and is now {shorten(later_status)}")
 
 
 def _unknown_id(method: str, section: str, *needs: str) -> Check:
     @check(
-        f"g1-{method}-unknown-32602",
+        f"v2025-{method}-unknown-32602",
         RequirementLevel.MUST,
         section,
-        f"tasks/{method} refuses an id that it does not know: -32602.",
+        f"tasks/{method} rejects an unknown task id: -32602.",
         "calls",
         *needs,
     )
     async def unknown_id(caller: ConformanceClient) -> None:
-        for wrong in (UNKNOWN_ID, ""):
-            reply = await caller.connection.request(f"tasks/{method}", {"taskId": wrong})
-            expect_error(reply, INVALID_PARAMS, f"tasks/{method} of the unknown id {wrong!r}")
+        for task_id in (UNKNOWN_ID, ""):
+            reply = await caller.connection.request(f"tasks/{method}", {"taskId": task_id})
+            expect_error(reply, INVALID_PARAMS, f"tasks/{method} of the unknown id {task_id!r}")
 
     return unknown_id
 
 
 def _invalid_id(method: str, section: str, *needs: str) -> Check:
     @check(
-        f"g1-{method}-invalid-32602",
+        f"v2025-{method}-invalid-32602",
         RequirementLevel.MUST,
         section,
-        f"tasks/{method} without a taskId, or with one that is no string, is refused: -32602.",
+        f"tasks/{method} rejects a taskId that is missing or not a string: -32602.",
         "calls",
         *needs,
     )
     async def invalid_id(caller: ConformanceClient) -> None:
-        wrongs: list[Message] = [{}, {"taskId": 7}, {"taskId": None}, {"taskId": [UNKNOWN_ID]}]
-        for params in wrongs:
+        invalid: list[Message] = [{}, {"taskId": 7}, {"taskId": None}, {"taskId": [UNKNOWN_ID]}]
+        for params in invalid:
             reply = await caller.connection.request(f"tasks/{method}", params)
             expect_error(reply, INVALID_PARAMS, f"tasks/{method} with {shorten(params)}")
 
@@ -145,53 +147,56 @@ def _related_to(task_id: str) -> Message:
 
 
 @check(
-    "g1-get-related-task-ignored",
+    "v2025-get-related-task-ignored",
     RequirementLevel.MUST,
     "Associating Task-Related Messages",
-    "tasks/get looks at the task in its taskId, also if its _meta names another.",
+    "tasks/get returns the task in its taskId, even if its _meta names another one.",
     "calls",
     "quick",
 )
 async def get_related_task_ignored(caller: ConformanceClient) -> None:
-    asked, named = [await caller.start_task("quick") for _ in range(2)]
-    for meta in (_related_to(named.id), _related_to(UNKNOWN_ID)):
-        reply = await caller.get_task(asked.id, _meta=meta)
-        if expect_result(reply).get("taskId") == named.id:
-            raise RequirementNotMet(f"taskId said {asked.id!r}, _meta {shorten(meta)}, and the answer is {reply}")
+    requested, related = [await caller.start_task("quick") for _ in range(2)]
+    for meta in (_related_to(related.id), _related_to(UNKNOWN_ID)):
+        reply = await caller.get_task(requested.id, _meta=meta)
+        if expect_result(reply).get("taskId") == related.id:
+            raise RequirementNotMet(
+                f"with the taskId {requested.id!r} and the _meta {shorten(meta)}, tasks/get returned {reply}"
+            )
 
 
 @check(
-    "g1-result-related-task-ignored",
+    "v2025-result-related-task-ignored",
     RequirementLevel.MUST,
     "Associating Task-Related Messages",
-    "tasks/result gives the result of the task in its taskId, also if its _meta names another.",
+    "tasks/result returns the result of the task in its taskId, even if its _meta names another one.",
     "calls",
     "quick",
     "tool_error",
 )
 async def result_related_task_ignored(caller: ConformanceClient) -> None:
-    asked, named = await caller.start_task("quick"), await caller.start_task("tool_error")
-    reply = await caller.get_result(asked.id, _meta=_related_to(named.id))
+    requested, related = await caller.start_task("quick"), await caller.start_task("tool_error")
+    reply = await caller.get_result(requested.id, _meta=_related_to(related.id))
     if expect_result(reply).get("isError") is True:
         raise RequirementNotMet(
-            f"taskId said {asked.id!r}, _meta another, and the answer is {reply}: the other's result"
+            f"with the taskId {requested.id!r} and another task in _meta, "
+            f"tasks/result returned {reply}, which is of the other task"
         )
 
 
 @check(
-    "g1-cancel-related-task-ignored",
+    "v2025-cancel-related-task-ignored",
     RequirementLevel.MUST,
     "Associating Task-Related Messages",
-    "tasks/cancel cancels the task in its taskId, also if its _meta names another.",
+    "tasks/cancel cancels the task in its taskId, even if its _meta names another one.",
     "calls",
     "slow",
     "cancel",
 )
 async def cancel_related_task_ignored(caller: ConformanceClient) -> None:
-    asked, named = [await caller.start_task("slow") for _ in range(2)]
-    expect_result(await caller.cancel_task(asked.id, _meta=_related_to(named.id)))
-    if await caller.get_status(named.id) == "cancelled":
-        raise RequirementNotMet("the task that _meta named was cancelled, and not the one in taskId")
+    requested, related = [await caller.start_task("slow") for _ in range(2)]
+    expect_result(await caller.cancel_task(requested.id, _meta=_related_to(related.id)))
+    if await caller.get_status(related.id) == "cancelled":
+        raise RequirementNotMet("the task that _meta names was cancelled, not the one in taskId")
 
 
 CHECKS = (

@@ -53,144 +53,152 @@ async def _open_input_request(
     """Start a task that sends an input request, and answer the request on exit."""
     with caller.connection.hold_requests(kind.method):
         mark = caller.connection.mark()
-        begun = await caller.start_task(kind.role)
-        waiting = await caller.request_result(begun.id)
-        asked = InputRequestUnderTest(begun, waiting, await caller.connection.wait_for_request(kind.method, mark), mark)
-        yield asked
-        if not waiting.is_answered:
-            await asked.answer(caller, kind)
+        new_task = await caller.start_task(kind.role)
+        pending = await caller.request_result(new_task.id)
+        open_request = InputRequestUnderTest(
+            new_task, pending, await caller.connection.wait_for_request(kind.method, mark), mark
+        )
+        yield open_request
+        if not pending.is_answered:
+            await open_request.answer(caller, kind)
 
 
 def checks_of(kind: InputRequestKind) -> tuple[Check, ...]:
     """Return the checks that are the same for both kinds."""
 
     @check(
-        f"g1-{kind.name}-status",
+        f"v2025-{kind.name}-status",
         RequirementLevel.SHOULD,
         SECTION,
-        f"A task that waits for {kind.name} is input_required, until it is answered.",
+        f"A task that waits for {kind.name} is input_required until it gets the answer.",
         "calls",
         kind.role,
     )
     async def status(caller: ConformanceClient) -> None:
         with caller.connection.hold_requests(kind.method):
-            begun = await caller.start_task(kind.role)
-            await caller.wait_for_status(begun.id, {"input_required"})
+            new_task = await caller.start_task(kind.role)
+            await caller.wait_for_status(new_task.id, {"input_required"})
 
     @check(
-        f"g1-{kind.name}-asked",
+        f"v2025-{kind.name}-sent",
         RequirementLevel.MUST,
         SECTION,
-        f"Who calls tasks/result of a task that waits for {kind.name} gets {kind.method}.",
+        f"A client that calls tasks/result of a task that waits for {kind.name} receives {kind.method}.",
         "calls",
         kind.role,
     )
-    async def asked(caller: ConformanceClient) -> None:
-        async with _open_input_request(caller, kind) as asked:
+    async def sent(caller: ConformanceClient) -> None:
+        async with _open_input_request(caller, kind) as open_request:
             await caller.wait_quiet_period()
-            if asked.pending_result.is_answered:
-                reply = asked.pending_result.reply.result()
-                raise RequirementNotMet(f"tasks/result was answered with {reply} while {kind.method} was not")
+            if open_request.pending_result.is_answered:
+                reply = open_request.pending_result.reply.result()
+                raise RequirementNotMet(f"tasks/result returned {reply} while {kind.method} was unanswered")
 
     @check(
-        f"g1-{kind.name}-related-task",
+        f"v2025-{kind.name}-related-task",
         RequirementLevel.MUST,
         SECTION,
-        f"{kind.method} names the task that it is for in its _meta.",
+        f"{kind.method} names its task in _meta.",
         "calls",
         kind.role,
     )
     async def related(caller: ConformanceClient) -> None:
-        async with _open_input_request(caller, kind) as asked:
-            expect_related(asked.request.get("params"), asked.task.id, kind.method)
+        async with _open_input_request(caller, kind) as open_request:
+            expect_related(open_request.request.get("params"), open_request.task.id, kind.method)
 
     @check(
-        f"g1-{kind.name}-once",
+        f"v2025-{kind.name}-once",
         RequirementLevel.SHOULD_NOT,
         "Transports: Multiple Connections",
-        f"A question is not asked again because two wait for the result: one {kind.method}.",
+        f"{kind.method} is sent once, even if two requests wait for the result.",
         "calls",
         kind.role,
     )
     async def once(caller: ConformanceClient) -> None:
-        async with _open_input_request(caller, kind) as asked:
-            await caller.request_result(asked.task.id)
+        async with _open_input_request(caller, kind) as open_request:
+            await caller.request_result(open_request.task.id)
             await caller.wait_quiet_period()
-            # Counted by id: the same request on two streams is another fault, for another check.
-            questions = {
-                str(one.message.get("id")) for one in caller.connection.new_requests_since(asked.mark, kind.method)
+            # Counted by id: another check covers a request that is sent on two streams.
+            request_ids = {
+                str(received.message.get("id"))
+                for received in caller.connection.new_requests_since(open_request.mark, kind.method)
             }
-            if len(questions) > 1:
-                raise RequirementNotMet(f"two called tasks/result, and {kind.method} came {len(questions)} times")
+            if len(request_ids) > 1:
+                raise RequirementNotMet(
+                    f"two requests waited for the result, and {kind.method} was sent {len(request_ids)} times"
+                )
 
     @check(
-        f"g1-{kind.name}-completes",
+        f"v2025-{kind.name}-completes",
         RequirementLevel.SHOULD,
         SECTION,
-        f"A task whose {kind.name} was answered goes on, and everybody who waits gets its result.",
+        f"A task continues once its {kind.name} is answered, and every waiting request gets its result.",
         "calls",
         kind.role,
     )
     async def completes(caller: ConformanceClient) -> None:
-        async with _open_input_request(caller, kind) as asked:
-            second = await caller.request_result(asked.task.id)
-            await asked.answer(caller, kind)
+        async with _open_input_request(caller, kind) as open_request:
+            second = await caller.request_result(open_request.task.id)
+            await open_request.answer(caller, kind)
             replies = [
-                await caller.connection.wait_for_reply(one, caller.result_timeout)
-                for one in (asked.pending_result, second)
+                await caller.connection.wait_for_reply(pending, caller.result_timeout)
+                for pending in (open_request.pending_result, second)
             ]
         for reply in replies:
             if expect_result(reply).get("isError") is True:
-                raise RequirementNotMet(f"the question was answered, and the task ended with {reply}")
-        left = await caller.get_status(asked.task.id)
-        if left != "completed":
-            raise RequirementNotMet(f"the question was answered, tasks/result too, and the task is {shorten(left)}")
+                raise RequirementNotMet(f"{kind.method} was answered, but the task ended with {reply}")
+        status = await caller.get_status(open_request.task.id)
+        if status != "completed":
+            raise RequirementNotMet(f"{kind.method} and tasks/result were answered, but the task is {shorten(status)}")
 
-    return status, asked, related, once, completes
+    return status, sent, related, once, completes
 
 
 @check(
-    "g1-elicitation-undeclared",
+    "v2025-elicitation-undeclared",
     RequirementLevel.MUST_NOT,
     "Elicitation: Capabilities",
-    "A client that has not declared elicitation is not asked.",
+    "A client that did not declare elicitation gets no elicitation requests.",
     "calls",
     "asks",
 )
 async def undeclared(caller: ConformanceClient) -> None:
-    async with caller.open_second(capabilities={}) as silent:
-        reply = await silent.call("asks", task={})
+    async with caller.open_second(capabilities={}) as undeclaring:
+        reply = await undeclaring.call("asks", task={})
         task = task_in(reply.result or {})
         if "taskId" not in task:
             return  # rejected, which is allowed
-        await silent.request_result(task["taskId"])
-        await silent.wait_quiet_period()
-        if silent.connection.received_since(0, "elicitation/create"):
-            raise RequirementNotMet("elicitation/create came to a client that did not declare elicitation")
-        await silent.cancel_task(task["taskId"])
+        await undeclaring.request_result(task["taskId"])
+        await undeclaring.wait_quiet_period()
+        if undeclaring.connection.received_since(0, "elicitation/create"):
+            raise RequirementNotMet("the server sent elicitation/create to a client that did not declare elicitation")
+        await undeclaring.cancel_task(task["taskId"])
 
 
 @check(
-    "g1-requests-once",
+    "v2025-requests-once",
     RequirementLevel.MUST_NOT,
     "Transports: Multiple Connections",
-    "A request of the server is sent on one stream, and not on several.",
+    "The server sends each of its requests on one stream only.",
     "calls",
     "asks",
 )
 async def requests_once(caller: ConformanceClient) -> None:
-    async with _open_input_request(caller, ELICITATION) as asked:
+    async with _open_input_request(caller, ELICITATION) as open_request:
         await caller.wait_quiet_period()
-        ids = [one.message.get("id") for one in caller.connection.received_since(asked.mark, ELICITATION.method)]
+        ids = [
+            received.message.get("id")
+            for received in caller.connection.received_since(open_request.mark, ELICITATION.method)
+        ]
         if len(set(ids)) < len(ids):
-            raise RequirementNotMet(f"the requests of the server had the ids {shorten(ids)}: one came more than once")
+            raise RequirementNotMet(f"the server sent requests with the ids {shorten(ids)}: one of them more than once")
 
 
 @check(
-    "g1-elicitation-own",
+    "v2025-elicitation-own",
     RequirementLevel.MUST,
     SECTION,
-    "Of two tasks that ask at once, each goes on with its own answer.",
+    "If two tasks wait for input at once, each continues with its own answer.",
     "calls",
     "asks",
 )
@@ -199,7 +207,7 @@ async def own(caller: ConformanceClient) -> None:
         await second.answer(caller, ELICITATION)
         expect_result(await caller.connection.wait_for_reply(second.pending_result, caller.result_timeout))
         if first.pending_result.is_answered:
-            raise RequirementNotMet("the second of two questions was answered, and the first task ended")
+            raise RequirementNotMet("the input request of the second task was answered, and the first task ended")
 
 
 CHECKS = (*checks_of(ELICITATION), undeclared, requests_once, own, *checks_of(SAMPLING))

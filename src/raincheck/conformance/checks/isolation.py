@@ -1,6 +1,6 @@
-"""Checks of task isolation: another caller sees nothing of a task, and its owner finds it after reconnecting."""
+"""Checks of task isolation: other callers can't access a task, and its owner can after reconnecting."""
 
-from raincheck.conformance.caller import TOO_SOON, UNKNOWN_ID, ConformanceClient
+from raincheck.conformance.caller import ENDED_TOO_SOON, UNKNOWN_ID, ConformanceClient
 from raincheck.conformance.check import Check, check
 from raincheck.conformance.messages import RpcResponse, is_object, shorten
 from raincheck.conformance.outcome import NotApplicable, RequirementLevel, RequirementNotMet
@@ -10,52 +10,54 @@ SECTION = "Task Isolation and Access Control"
 OWNERS = ("calls", "http", "headers", "other")
 
 
-async def _ask_other(other: ConformanceClient, method: str, task_id: str) -> RpcResponse:
+async def _request_as(other: ConformanceClient, method: str, task_id: str) -> RpcResponse:
     return await other.connection.request(f"tasks/{method}", {"taskId": task_id})
 
 
 def _refused(method: str, *needs: str) -> Check:
     @check(
-        f"g1-owner-{method}-refused",
+        f"v2025-owner-{method}-refused",
         RequirementLevel.MUST,
         SECTION,
-        f"tasks/{method} of somebody else's task is refused, and changes nothing.",
+        f"tasks/{method} of another caller's task is rejected, and changes nothing.",
         *OWNERS,
         "slow",
         *needs,
     )
     async def refused(caller: ConformanceClient) -> None:
         async with caller.open_second(as_other=True) as other:
-            begun = await caller.start_task("slow")
-            expect_error(await _ask_other(other, method, begun.id), None, f"tasks/{method} of somebody else's task")
-            status = await caller.get_status(begun.id)
+            new_task = await caller.start_task("slow")
+            expect_error(
+                await _request_as(other, method, new_task.id), None, f"tasks/{method} of another caller's task"
+            )
+            status = await caller.get_status(new_task.id)
         if status == "cancelled":
-            raise RequirementNotMet(f"tasks/{method} of somebody else cancelled the task")
+            raise RequirementNotMet(f"tasks/{method} of another caller cancelled the task")
         if method == "cancel" and status in TERMINAL:
-            raise NotApplicable(TOO_SOON)
+            raise NotApplicable(ENDED_TOO_SOON)
 
     return refused
 
 
 def _looks_unknown(method: str, *needs: str) -> Check:
     @check(
-        f"g1-owner-{method}-unknown",
+        f"v2025-owner-{method}-unknown",
         RequirementLevel.SHOULD,
         SECTION,
-        f"To tasks/{method} of somebody else, a task looks exactly as one that does not exist.",
+        f"tasks/{method} of another caller's task returns the same error as for a task that does not exist.",
         *OWNERS,
         "quick",
         *needs,
     )
     async def looks_unknown(caller: ConformanceClient) -> None:
-        begun = await caller.start_task("quick")
-        await caller.wait_for_end(begun.id)
+        new_task = await caller.start_task("quick")
+        await caller.wait_for_end(new_task.id)
         async with caller.open_second(as_other=True) as other:
-            theirs = _without_id(await _ask_other(other, method, begun.id), begun.id)
-            unknown = _without_id(await _ask_other(other, method, UNKNOWN_ID), UNKNOWN_ID)
-        if theirs is not None and theirs != unknown:
+            foreign = _without_id(await _request_as(other, method, new_task.id), new_task.id)
+            unknown = _without_id(await _request_as(other, method, UNKNOWN_ID), UNKNOWN_ID)
+        if foreign is not None and foreign != unknown:
             raise RequirementNotMet(
-                f"somebody else's task gave {theirs}, and an unknown one {unknown}: so it can be probed for"
+                f"another caller's task returned {foreign}, and an unknown task {unknown}: callers can probe for tasks"
             )
 
     return looks_unknown
@@ -75,38 +77,38 @@ cancel_looks_unknown = _looks_unknown("cancel", "cancel")
 
 
 @check(
-    "g1-owner-list",
+    "v2025-owner-list",
     RequirementLevel.MUST,
     SECTION,
-    "tasks/list has the tasks of its caller alone.",
+    "tasks/list returns only the tasks of its caller.",
     *OWNERS,
     "quick",
     "list",
 )
 async def owner_list(caller: ConformanceClient) -> None:
-    begun = await caller.start_task("quick")
+    new_task = await caller.start_task("quick")
     async with caller.open_second(as_other=True) as other:
         await other.start_task("quick")
-        if begun.id in [task.get("taskId") for task in await other.list_tasks()]:
-            raise RequirementNotMet("somebody else's list has the task")
+        if new_task.id in [task.get("taskId") for task in await other.list_tasks()]:
+            raise RequirementNotMet("the list of another caller contains the task")
 
 
 @check(
-    "g1-owner-silence",
+    "v2025-owner-silence",
     RequirementLevel.MUST_NOT,
     SECTION,
-    "Nobody else hears of a task: no status, no progress, no question.",
+    "Other callers receive nothing about a task: no status, no progress, no input request.",
     *OWNERS,
     "quick",
 )
 async def owner_silence(caller: ConformanceClient) -> None:
     async with caller.open_second(as_other=True) as other:
-        begun = await caller.start_task("quick", _meta={"progressToken": "g1-silence"})
-        await caller.get_result(begun.id)
+        new_task = await caller.start_task("quick", _meta={"progressToken": "v2025-silence"})
+        await caller.get_result(new_task.id)
         await caller.wait_quiet_period()
-        for came in other.connection.history.received:
-            if begun.id in _named_in(came.message.get("params")):
-                raise RequirementNotMet(f"somebody else got {shorten(came.message)}")
+        for received in other.connection.history.received:
+            if new_task.id in _named_in(received.message.get("params")):
+                raise RequirementNotMet(f"another caller received {shorten(received.message)}")
 
 
 def _named_in(params: object) -> tuple[object, ...]:
@@ -116,20 +118,20 @@ def _named_in(params: object) -> tuple[object, ...]:
 
 
 @check(
-    "g1-owner-returns",
+    "v2025-owner-returns",
     RequirementLevel.SHOULD,
     SECTION,
-    "A task belongs to who made it, and not to the connection: the same caller finds it on another one.",
+    "A task belongs to its caller, not to a connection: the caller can access it on another connection.",
     "calls",
     "http",
     "headers",
     "quick",
 )
 async def owner_returns(caller: ConformanceClient) -> None:
-    begun = await caller.start_task("quick")
-    async with caller.open_second() as again:
-        expect_result(await again.get_task(begun.id))
-        expect_result(await again.get_result(begun.id))
+    new_task = await caller.start_task("quick")
+    async with caller.open_second() as reconnected:
+        expect_result(await reconnected.get_task(new_task.id))
+        expect_result(await reconnected.get_result(new_task.id))
 
 
 CHECKS = (

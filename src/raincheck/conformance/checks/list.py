@@ -10,7 +10,7 @@ TASK_COUNT = 12
 """Tasks to create, enough that a server with small pages needs several pages."""
 
 
-async def _begin_some(caller: ConformanceClient) -> list[str]:
+async def _start_tasks(caller: ConformanceClient) -> list[str]:
     return [(await caller.start_task("quick")).id for _ in range(TASK_COUNT)]
 
 
@@ -20,10 +20,10 @@ async def _first_page(caller: ConformanceClient) -> Message:
 
 
 @check(
-    "g1-list-shape",
+    "v2025-list-shape",
     RequirementLevel.MUST,
     "Listing Tasks",
-    "tasks/list answers with `tasks`, which are whole tasks, and with a string for nextCursor if there is more.",
+    "The result of tasks/list has `tasks`, which are complete tasks, and a string as nextCursor if there are more.",
     "calls",
     "quick",
     "list",
@@ -31,52 +31,54 @@ async def _first_page(caller: ConformanceClient) -> Message:
 async def list_shape(caller: ConformanceClient) -> None:
     page = await _first_page(caller)
     if not isinstance(page.get("tasks"), list):
-        raise RequirementNotMet(f"tasks is {shorten(page.get('tasks'))}, and should be a list")
+        raise RequirementNotMet(f"tasks is {shorten(page.get('tasks'))}; expected a list")
     for index, task in enumerate(page["tasks"]):
         expect_task(task, f"tasks[{index}]")
     if "nextCursor" in page and not isinstance(page["nextCursor"], str):
-        raise RequirementNotMet(f"nextCursor is {shorten(page['nextCursor'])}, and should be a string, or not there")
+        raise RequirementNotMet(f"nextCursor is {shorten(page['nextCursor'])}; expected a string, or none")
 
 
 @check(
-    "g1-list-complete",
+    "v2025-list-complete",
     RequirementLevel.MUST,
     "Task Listing",
-    "A task that tasks/get tells of is in the list: whoever follows nextCursor to the end finds it.",
+    "Every task that tasks/get returns is on one of the pages of tasks/list.",
     "calls",
     "quick",
     "list",
 )
 async def list_complete(caller: ConformanceClient) -> None:
-    ids = await _begin_some(caller)
+    ids = await _start_tasks(caller)
     listed = {task.get("taskId") for task in await caller.list_tasks()}
-    missing = [one for one in ids if one not in listed and (await caller.get_task(one)).error is None]
+    missing = [task_id for task_id in ids if task_id not in listed and (await caller.get_task(task_id)).error is None]
     if missing:
         raise RequirementNotMet(f"{len(missing)} of {len(ids)} tasks are not in the list, such as {missing[0]!r}")
 
 
 @check(
-    "g1-list-stable",
+    "v2025-list-stable",
     RequirementLevel.SHOULD,
     "Pagination: Implementation Guidelines",
-    "A task is listed once, also if others come while the pages are read.",
+    "A task is listed once, even if tasks are created while the pages are read.",
     "calls",
     "quick",
     "list",
 )
 async def list_stable(caller: ConformanceClient) -> None:
-    ids = await _begin_some(caller)
-    found: list[object] = []
+    ids = await _start_tasks(caller)
+    listed: list[object] = []
     async for page in caller.list_pages():
-        found += [task.get("taskId") for task in objects_in(page.get("tasks"))]
+        listed += [task.get("taskId") for task in objects_in(page.get("tasks"))]
         await caller.start_task("quick")
-    again = [one for one in ids if found.count(one) > 1]
-    if again:
-        raise RequirementNotMet(f"{len(again)} of {len(ids)} tasks are listed more than once, such as {again[0]!r}")
+    repeated = [task_id for task_id in ids if listed.count(task_id) > 1]
+    if repeated:
+        raise RequirementNotMet(
+            f"{len(repeated)} of {len(ids)} tasks are listed more than once, such as {repeated[0]!r}"
+        )
 
 
 @check(
-    "g1-list-agrees",
+    "v2025-list-agrees",
     RequirementLevel.MUST,
     "Listing Tasks",
     "A task that has ended has the same status in the list and in tasks/get.",
@@ -85,49 +87,49 @@ async def list_stable(caller: ConformanceClient) -> None:
     "list",
 )
 async def list_agrees(caller: ConformanceClient) -> None:
-    begun = await caller.start_task("quick")
-    alone = await caller.wait_for_end(begun.id)
-    listed = next((task for task in await caller.list_tasks() if task.get("taskId") == begun.id), alone)
-    if listed.get("status") != alone.get("status"):
+    new_task = await caller.start_task("quick")
+    read = await caller.wait_for_end(new_task.id)
+    listed = next((task for task in await caller.list_tasks() if task.get("taskId") == new_task.id), read)
+    if listed.get("status") != read.get("status"):
         raise RequirementNotMet(
-            f"the task is {shorten(listed.get('status'))} in the list, and {alone['status']} in tasks/get"
+            f"the task is {shorten(listed.get('status'))} in the list, and {read['status']} in tasks/get"
         )
 
 
 @check(
-    "g1-list-cursor-32602",
+    "v2025-list-cursor-32602",
     RequirementLevel.MUST,
     "Protocol Errors",
-    "A cursor that the server did not hand out is refused: -32602.",
+    "A cursor that the server did not return is rejected: -32602.",
     "calls",
     "list",
 )
 async def list_cursor(caller: ConformanceClient) -> None:
-    reply = await caller.connection.request("tasks/list", {"cursor": "no server hands out this cursor"})
+    reply = await caller.connection.request("tasks/list", {"cursor": "no server returns this cursor"})
     expect_error(reply, INVALID_PARAMS, "tasks/list with an invented cursor")
 
 
 @check(
-    "g1-list-no-related-task",
+    "v2025-list-no-related-task",
     RequirementLevel.SHOULD_NOT,
     "Related Task Metadata",
-    "The answer of tasks/list, and the tasks in it, do not name a task once more in their _meta.",
+    "The result of tasks/list, and the tasks in it, do not repeat a task's id in their _meta.",
     "calls",
     "quick",
     "list",
 )
 async def list_no_related_task(caller: ConformanceClient) -> None:
     page = await _first_page(caller)
-    expect_unrelated(page, "the answer of tasks/list")
+    expect_unrelated(page, "the result of tasks/list")
     for task in objects_in(page.get("tasks")):
         expect_unrelated(task, "a task in the list")
 
 
 @check(
-    "g1-list-private",
+    "v2025-list-private",
     RequirementLevel.SHOULD_NOT,
     "Task Isolation and Access Control",
-    "Where callers can't be told apart, nobody lists the tasks of others.",
+    "If the server can't identify its callers, no caller can list the tasks of another one.",
     "calls",
     "quick",
     "list",
@@ -135,11 +137,12 @@ async def list_no_related_task(caller: ConformanceClient) -> None:
     "no headers",
 )
 async def list_private(caller: ConformanceClient) -> None:
-    begun = await caller.start_task("quick")
-    async with caller.open_second() as stranger:
-        if begun.id in [task.get("taskId") for task in await stranger.list_tasks()]:
+    new_task = await caller.start_task("quick")
+    async with caller.open_second() as other:
+        if new_task.id in [task.get("taskId") for task in await other.list_tasks()]:
             raise RequirementNotMet(
-                "another connection, without credentials too, lists the task: declare tasks.list where you know callers"
+                "another connection without credentials lists the task: "
+                "declare tasks.list only to callers that the server can identify"
             )
 
 

@@ -6,42 +6,44 @@ from raincheck.conformance.messages import Message, is_object, shorten
 from raincheck.conformance.outcome import RequirementLevel, RequirementNotMet
 from raincheck.conformance.shapes import is_integer
 
-MANY = 3
-"""Maximum number of repeated problems to report."""
+MAX_REPORTED = 3
+"""Maximum number of problems to report."""
 
 
 @check(
-    "g1-messages-only",
+    "v2025-messages-only",
     RequirementLevel.MUST_NOT,
     "Transports: stdio",
-    "The server sends nothing that is not a message: no logs, no banners between them.",
+    "The server sends only messages: no logs or banners between them.",
 )
 async def messages_only(caller: ConformanceClient) -> None:
     await caller.connection.request("ping")
     if caller.connection.history.malformed:
-        raise RequirementNotMet(f"this came among the messages: {shorten(caller.connection.history.malformed[0])}")
+        raise RequirementNotMet(
+            f"the server sent text that is not a message: {shorten(caller.connection.history.malformed[0])}"
+        )
 
 
 @check(
-    "g1-messages-json-rpc",
+    "v2025-messages-json-rpc",
     RequirementLevel.MUST,
     "Overview: Messages",
-    "Every message is one of JSON-RPC 2.0, with a result or an error that has an integer code and a message.",
+    "Every message is a JSON-RPC 2.0 message. A response has a result, or an error with an integer code and a message.",
 )
 async def messages_json_rpc(caller: ConformanceClient) -> None:
     await caller.connection.request("tasks/get", {"taskId": UNKNOWN_ID})
-    for came in caller.connection.history.received:
-        if fault := _fault(came.message):
-            raise RequirementNotMet(f"{fault}: {shorten(came.message)}")
+    for received in caller.connection.history.received:
+        if error := _message_error(received.message):
+            raise RequirementNotMet(f"{error}: {shorten(received.message)}")
 
 
-def _fault(message: Message) -> str | None:
+def _message_error(message: Message) -> str | None:
     if message.get("jsonrpc") != "2.0":
         return 'jsonrpc is not "2.0"'
     if "method" in message:
         return None if isinstance(message["method"], str) else "method is not a string"
     if ("result" in message) == ("error" in message):
-        return "there is not either a result or an error"
+        return "a response needs either a result or an error"
     if "result" in message:
         return None if is_object(message["result"]) else "result is not an object"
     error = message["error"]
@@ -51,28 +53,28 @@ def _fault(message: Message) -> str | None:
 
 
 @check(
-    "g1-errors-informative",
+    "v2025-errors-informative",
     RequirementLevel.SHOULD,
     "Protocol Errors",
-    "An error says in its message what is wrong.",
+    "The message of an error explains what is wrong.",
 )
 async def errors_informative(caller: ConformanceClient) -> None:
     await caller.connection.request("tasks/get", {"taskId": UNKNOWN_ID})
-    for came in caller.connection.history.received:
-        error = came.message.get("error")
+    for received in caller.connection.history.received:
+        error = received.message.get("error")
         if is_object(error) and not str(error.get("message", "")).strip():
-            raise RequirementNotMet(f"an error has no message: {shorten(came.message)}")
+            raise RequirementNotMet(f"an error has no message: {shorten(received.message)}")
 
 
 @check(
-    "g1-steady",
+    "v2025-steady",
     RequirementLevel.SHOULD,
     "Behavior Requirements",
-    "What the server does well on a new connection, it does well on one that was used before.",
+    "A check that passes on a new connection also passes on one that was used before.",
 )
 async def steady(caller: ConformanceClient) -> None:
     if caller.retry_problems:
-        raise RequirementNotMet("; ".join(shorten(one) for one in caller.retry_problems[:MANY]))
+        raise RequirementNotMet("; ".join(shorten(problem) for problem in caller.retry_problems[:MAX_REPORTED]))
 
 
 CHECKS = (messages_only, messages_json_rpc, errors_informative, steady)

@@ -10,33 +10,33 @@ SUPPORT = ("required", "optional", "forbidden")
 
 
 @check(
-    "g1-version",
+    "v2025-version",
     RequirementLevel.MUST,
     "Lifecycle: Version Negotiation",
-    f"A client that asks for version {PROTOCOL_VERSION} gets that version.",
+    f"A client that requests version {PROTOCOL_VERSION} gets that version.",
 )
 async def version(caller: ConformanceClient) -> None:
-    said = caller.connection.initialized.get("protocolVersion")
-    if said != PROTOCOL_VERSION:
-        raise RequirementNotMet(f"protocolVersion is {shorten(said)}, and {PROTOCOL_VERSION} was asked for")
+    negotiated = caller.connection.initialized.get("protocolVersion")
+    if negotiated != PROTOCOL_VERSION:
+        raise RequirementNotMet(f"protocolVersion is {shorten(negotiated)}; requested {PROTOCOL_VERSION}")
 
 
 @check(
-    "g1-capability-declared",
+    "v2025-capability-declared",
     RequirementLevel.MUST,
     "Capabilities",
-    "A server with tasks says so when it is greeted, in capabilities.tasks, and names tools/call there.",
+    "A server with tasks declares capabilities.tasks with requests.tools.call when it is initialized.",
 )
 async def capability_declared(caller: ConformanceClient) -> None:
     if caller.capability("tasks") is None:
-        raise RequirementNotMet("capabilities.tasks is not there: to its callers, this server has no tasks")
+        raise RequirementNotMet("capabilities.tasks is missing: clients assume that this server has no tasks")
     if caller.capability("tasks", "requests", "tools", "call") is None:
-        said = shorten(caller.capability("tasks"))
-        raise RequirementNotMet(f"capabilities.tasks is {said}, without requests.tools.call: nothing can become a task")
+        declared = shorten(caller.capability("tasks"))
+        raise RequirementNotMet(f"capabilities.tasks is {declared}, without requests.tools.call: no call can be a task")
 
 
 @check(
-    "g1-capability-shape",
+    "v2025-capability-shape",
     RequirementLevel.MUST,
     "Server Capabilities",
     "list, cancel, requests, requests.tools and requests.tools.call are objects where they are declared.",
@@ -44,89 +44,90 @@ async def capability_declared(caller: ConformanceClient) -> None:
 async def capability_shape(caller: ConformanceClient) -> None:
     paths = ((), ("list",), ("cancel",), ("requests",), ("requests", "tools"), ("requests", "tools", "call"))
     for path in paths:
-        said = caller.capability("tasks", *path)
-        if said is not None and not is_object(said):
+        value = caller.capability("tasks", *path)
+        if value is not None and not is_object(value):
             raise RequirementNotMet(
-                f"capabilities.{'.'.join(('tasks', *path))} is {shorten(said)}, and should be an object"
+                f"capabilities.{'.'.join(('tasks', *path))} is {shorten(value)}; expected an object"
             )
 
 
 @check(
-    "g1-undeclared-ignored",
+    "v2025-undeclared-ignored",
     RequirementLevel.MUST,
     "Task Support and Handling",
-    "A server that does not declare tasks for tools/call ignores the task field and answers as usual.",
+    "A server that does not declare tasks for tools/call ignores the task field and returns the tool's result.",
     "no calls",
     "quick",
 )
 async def undeclared_ignored(caller: ConformanceClient) -> None:
     reply = await caller.call("quick", task={"ttl": 60_000})
     if "content" not in expect_result(reply):
-        raise RequirementNotMet(f"a call with a task gave {reply}, and the tool's own result was due")
+        raise RequirementNotMet(f"a call with a task returned {reply}; expected the tool's own result")
 
 
 @check(
-    "g1-undeclared-list-32601",
+    "v2025-undeclared-list-32601",
     RequirementLevel.SHOULD,
     "Capability Negotiation",
-    "tasks/list is not found on a server that does not declare it.",
+    "A server that does not declare tasks/list rejects it as an unknown method: -32601.",
     "no list",
 )
 async def undeclared_list(caller: ConformanceClient) -> None:
     expect_error(
-        await caller.connection.request("tasks/list", {}), METHOD_NOT_FOUND, "tasks/list, which is not declared,"
+        await caller.connection.request("tasks/list", {}), METHOD_NOT_FOUND, "tasks/list, which is undeclared,"
     )
 
 
 @check(
-    "g1-undeclared-cancel-32601",
+    "v2025-undeclared-cancel-32601",
     RequirementLevel.SHOULD,
     "Capability Negotiation",
-    "tasks/cancel is not found on a server that does not declare it.",
+    "A server that does not declare tasks/cancel rejects it as an unknown method: -32601.",
     "no cancel",
     "calls",
     "slow",
 )
 async def undeclared_cancel(caller: ConformanceClient) -> None:
-    begun = await caller.start_task("slow")
-    expect_error(await caller.cancel_task(begun.id), METHOD_NOT_FOUND, "tasks/cancel, which is not declared,")
+    new_task = await caller.start_task("slow")
+    expect_error(await caller.cancel_task(new_task.id), METHOD_NOT_FOUND, "tasks/cancel, which is undeclared,")
 
 
 @check(
-    "g1-tool-support-words",
+    "v2025-tool-support-values",
     RequirementLevel.MUST,
     "Tool-Level Negotiation",
-    "A tool's execution.taskSupport, if there, is required, optional or forbidden.",
+    "A tool's execution.taskSupport, if it has one, is required, optional or forbidden.",
 )
-async def tool_support_words(caller: ConformanceClient) -> None:
+async def tool_support_values(caller: ConformanceClient) -> None:
     for name, tool in caller.tools.items():
         execution = tool.get("execution", {})
         if not is_object(execution):
-            raise RequirementNotMet(f"execution of the tool {name!r} is {shorten(execution)}, and should be an object")
+            raise RequirementNotMet(f"execution of the tool {name!r} is {shorten(execution)}; expected an object")
         if "taskSupport" in execution and execution["taskSupport"] not in SUPPORT:
             raise RequirementNotMet(
-                f"execution.taskSupport of the tool {name!r} is {shorten(execution['taskSupport'])}"
+                f"execution.taskSupport of the tool {name!r} is {shorten(execution['taskSupport'])}; "
+                f"expected {', '.join(SUPPORT)}"
             )
 
 
 @check(
-    "g1-tool-support-somewhere",
+    "v2025-tool-support-exists",
     RequirementLevel.SHOULD,
     "Tool-Level Negotiation",
-    "Where tasks are declared for tools/call, there is a tool whose execution.taskSupport allows them.",
+    "A server that declares tasks for tools/call has a tool whose execution.taskSupport allows them.",
     "calls",
 )
-async def tool_support_somewhere(caller: ConformanceClient) -> None:
+async def tool_support_exists(caller: ConformanceClient) -> None:
     if not caller.tools:
         raise NotApplicable("the server lists no tools")
     if not any(caller.task_support(name) in ("optional", "required") for name in caller.tools):
         raise RequirementNotMet(
-            "no tool has an execution.taskSupport of optional or required, so no client will ask for a task"
+            "no tool has an execution.taskSupport of optional or required, so no client will request a task"
         )
 
 
 @check(
-    "g1-tool-forbidden-32601",
+    "v2025-tool-forbidden-32601",
     RequirementLevel.SHOULD,
     "Tool-Level Negotiation",
     "A tool that does not allow tasks can't be called as one: -32601.",
@@ -138,7 +139,7 @@ async def tool_forbidden(caller: ConformanceClient) -> None:
 
 
 @check(
-    "g1-tool-required-32601",
+    "v2025-tool-required-32601",
     RequirementLevel.MUST,
     "Tool-Level Negotiation",
     "A tool that requires a task can't be called without one: -32601.",
@@ -150,10 +151,10 @@ async def tool_required(caller: ConformanceClient) -> None:
 
 
 @check(
-    "g1-tool-optional-plain",
+    "v2025-tool-optional-plain",
     RequirementLevel.MUST,
     "Tool-Level Negotiation",
-    "A tool for which a task is optional answers with its result where no task was asked for.",
+    "A tool for which a task is optional returns its own result to a call without a task.",
     "calls",
     "quick",
 )
@@ -162,14 +163,14 @@ async def tool_optional_plain(caller: ConformanceClient) -> None:
     reply = await caller.call("quick")
     result = expect_result(reply)
     if "task" in result or not is_array(result.get("content")):
-        raise RequirementNotMet(f"a call without a task gave {reply}, and the tool's own result was due")
+        raise RequirementNotMet(f"a call without a task returned {reply}; expected the tool's own result")
 
 
 @check(
-    "g1-unknown-tool-fails",
+    "v2025-unknown-tool-fails",
     RequirementLevel.MUST,
     "Task Execution Errors",
-    "A task for a tool that does not exist is refused, or fails.",
+    "A call of an unknown tool as a task is rejected, or the task fails.",
     "calls",
 )
 async def unknown_tool_fails(caller: ConformanceClient) -> None:
@@ -182,10 +183,10 @@ async def unknown_tool_fails(caller: ConformanceClient) -> None:
         return
     task = result.get("task")
     if not is_object(task) or not isinstance(task.get("taskId"), str):
-        raise RequirementNotMet(f"a call of a tool that does not exist gave {reply}, and an error was due")
+        raise RequirementNotMet(f"a call of a tool that does not exist returned {reply}; expected an error")
     ended = await caller.wait_for_end(task["taskId"])
     if ended["status"] != "failed":
-        raise RequirementNotMet(f"the task of a tool that does not exist is {ended['status']}, and failed was due")
+        raise RequirementNotMet(f"the task of a tool that does not exist is {ended['status']}; expected failed")
 
 
 CHECKS = (
@@ -195,8 +196,8 @@ CHECKS = (
     undeclared_ignored,
     undeclared_list,
     undeclared_cancel,
-    tool_support_words,
-    tool_support_somewhere,
+    tool_support_values,
+    tool_support_exists,
     tool_forbidden,
     tool_required,
     tool_optional_plain,

@@ -9,7 +9,7 @@ from raincheck.conformance.outcome import NotApplicable, RequirementLevel, Requi
 from raincheck.conformance.shapes import TERMINAL, expect_task, expect_unrelated
 
 METHOD = "notifications/tasks/status"
-LAST = 12
+MAX_INSPECTED = 12
 """Notifications to inspect: those of the check's own tasks, and a few earlier ones."""
 
 
@@ -20,71 +20,74 @@ async def _status_notifications(caller: ConformanceClient) -> list[ReceivedMessa
     if has_role(caller, "slow") and caller.capability("tasks", "cancel") is not None:
         await caller.cancel_task((await caller.start_task("slow")).id)
     await caller.wait_quiet_period()
-    news = caller.connection.received_since(0, METHOD)
-    if not news:
-        raise NotApplicable(f"the server sends no {METHOD}, which it need not")
-    return news
+    notifications = caller.connection.received_since(0, METHOD)
+    if not notifications:
+        raise NotApplicable(f"the server sends no {METHOD}, which are optional")
+    return notifications
 
 
 @check(
-    "g1-status-shape",
+    "v2025-status-shape",
     RequirementLevel.MUST,
     "Task Status Notification",
-    f"{METHOD}, if sent, tells the whole task.",
+    f"{METHOD}, if sent, contains the complete task.",
     "calls",
     "quick",
 )
 async def status_shape(caller: ConformanceClient) -> None:
-    for came in await _status_notifications(caller):
-        expect_task(came.params, METHOD)
+    for notification in await _status_notifications(caller):
+        expect_task(notification.params, METHOD)
 
 
 @check(
-    "g1-status-no-related-task",
+    "v2025-status-no-related-task",
     RequirementLevel.SHOULD_NOT,
     "Task Notifications",
-    f"{METHOD} does not name the task once more in its _meta.",
+    f"{METHOD} does not repeat the task's id in its _meta.",
     "calls",
     "quick",
 )
 async def status_no_related_task(caller: ConformanceClient) -> None:
-    for came in await _status_notifications(caller):
-        expect_unrelated(came.params, METHOD)
+    for notification in await _status_notifications(caller):
+        expect_unrelated(notification.params, METHOD)
 
 
 @check(
-    "g1-status-final",
+    "v2025-status-final",
     RequirementLevel.MUST_NOT,
     "Task Status Lifecycle",
-    f"After {METHOD} told that a task has ended, it tells of no other status of it.",
+    f"After {METHOD} reported that a task has ended, it reports no other status of that task.",
     "calls",
     "quick",
 )
 async def status_final(caller: ConformanceClient) -> None:
-    news = await _status_notifications(caller)
-    for key in {(came.stream, str(came.params.get("taskId"))) for came in news}:
-        told = [came.params.get("status") for came in news if (came.stream, str(came.params.get("taskId"))) == key]
-        for before, after in pairwise(told):
+    # Grouped by stream: notifications on different streams have no order.
+    statuses: dict[tuple[object, str], list[object]] = {}
+    for notification in await _status_notifications(caller):
+        key = notification.stream, str(notification.params.get("taskId"))
+        statuses.setdefault(key, []).append(notification.params.get("status"))
+    for reported in statuses.values():
+        for before, after in pairwise(reported):
             if before in TERMINAL and after != before:
-                raise RequirementNotMet(f"a task was told to be {before}, and then to be {after}")
+                raise RequirementNotMet(f"a task was reported as {before}, and then as {after}")
 
 
 @check(
-    "g1-status-true",
+    "v2025-status-true",
     RequirementLevel.MUST,
     "Task Status Notification",
-    f"The end that {METHOD} tells of is the one that tasks/get tells of.",
+    f"{METHOD} reports the same final status as tasks/get.",
     "calls",
     "quick",
 )
 async def status_true(caller: ConformanceClient) -> None:
-    for came in (await _status_notifications(caller))[-LAST:]:
-        told, task_id = came.params.get("status"), came.params.get("taskId")
-        if told not in TERMINAL or not isinstance(task_id, str):
+    for notification in (await _status_notifications(caller))[-MAX_INSPECTED:]:
+        reported, task_id = notification.params.get("status"), notification.params.get("taskId")
+        if reported not in TERMINAL or not isinstance(task_id, str):
             continue
         reply = await caller.get_task(task_id)
-        if reply.result is not None and reply.result.get("status") != told:
-            raise RequirementNotMet(f"{METHOD} told {told}, and tasks/get gives {reply}")
+        if reply.result is not None and reply.result.get("status") != reported:
+            raise RequirementNotMet(f"{METHOD} reported {reported}, but tasks/get returned {reply}")
 
 
 CHECKS = (status_shape, status_no_related_task, status_final, status_true)

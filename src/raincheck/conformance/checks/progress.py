@@ -16,7 +16,7 @@ from raincheck.conformance.transport.base import RpcConnection
 METHOD = "notifications/progress"
 ROLE = "reports_progress"
 SECTION = "Progress: Behavior Requirements"
-FIRST, SECOND, THIRD = TOKENS = ("g1-token", 20_251_125, "g1-cancelled")
+FIRST, SECOND, THIRD = TOKENS = ("v2025-token", 20_251_125, "v2025-cancelled")
 """The progress tokens that these checks send."""
 
 
@@ -27,7 +27,7 @@ class ProgressRecord:
     tasks: dict[object, TaskUnderTest]
     reports: list[ReceivedMessage]
     end_mark: int
-    """The mark in the history after which no progress of these tasks may arrive."""
+    """The mark in the hirecord after which no progress of these tasks may arrive."""
 
 
 _records: WeakKeyDictionary[RpcConnection, ProgressRecord] = WeakKeyDictionary()
@@ -37,18 +37,18 @@ async def _record_progress(caller: ConformanceClient) -> ProgressRecord:
     """Record progress once per connection. Several checks share the record, since it takes time to make."""
     if caller.connection not in _records:
         mark = caller.connection.mark()
-        tasks: dict[object, TaskUnderTest] = {token: await _begin(caller, token) for token in (FIRST, SECOND)}
-        for begun in tasks.values():
-            expect_result(await caller.get_result(begun.id))
+        tasks: dict[object, TaskUnderTest] = {token: await _start(caller, token) for token in (FIRST, SECOND)}
+        for new_task in tasks.values():
+            expect_result(await caller.get_result(new_task.id))
         await caller.wait_quiet_period()
         _records[caller.connection] = ProgressRecord(tasks, _reports(caller, mark), caller.connection.mark())
-    story = _records[caller.connection]
-    if not story.reports:
-        raise NotApplicable("the server reports no progress of tasks, which it need not")
-    return story
+    record = _records[caller.connection]
+    if not record.reports:
+        raise NotApplicable("the server reports no progress of tasks, which is optional")
+    return record
 
 
-async def _begin(caller: ConformanceClient, token: object) -> TaskUnderTest:
+async def _start(caller: ConformanceClient, token: object) -> TaskUnderTest:
     return await caller.start_task(ROLE, _meta={"progressToken": token})
 
 
@@ -58,48 +58,48 @@ def _reports(caller: ConformanceClient, mark: int) -> list[ReceivedMessage]:
 
 
 @check(
-    "g1-progress-token",
+    "v2025-progress-token",
     RequirementLevel.MUST,
     SECTION,
-    "Progress of a task has the token that came with the call, as it came: a string or a number.",
+    "Progress of a task has the token of its call, unchanged: a string or a number.",
     "calls",
     ROLE,
 )
 async def progress_token(caller: ConformanceClient) -> None:
-    story = await _record_progress(caller)
-    for report in story.reports:
+    record = await _record_progress(caller)
+    for report in record.reports:
         token = report.params.get("progressToken")
-        if not any(token == one and type(token) is type(one) for one in story.tasks):
-            given = " and ".join(shorten(one) for one in story.tasks)
-            raise RequirementNotMet(f"progressToken is {shorten(token)}, and {given} came with the calls")
+        if not any(token == sent and type(token) is type(sent) for sent in record.tasks):
+            expected = " or ".join(shorten(sent) for sent in record.tasks)
+            raise RequirementNotMet(f"progressToken is {shorten(token)}; expected {expected}")
 
 
 @check(
-    "g1-progress-related-task",
+    "v2025-progress-related-task",
     RequirementLevel.MUST,
     "Associating Task-Related Messages",
-    "Progress of a task names the task in its _meta; of two at once, each names its own.",
+    "Progress of a task names its own task in _meta, also when two tasks run at once.",
     "calls",
     ROLE,
 )
 async def progress_related_task(caller: ConformanceClient) -> None:
-    story = await _record_progress(caller)
-    for report in story.reports:
-        begun = _owner(story, report)
-        if begun is not None:
+    record = await _record_progress(caller)
+    for report in record.reports:
+        new_task = _task_of(record, report)
+        if new_task is not None:
             expect_related(
-                report.params, begun.id, f"{METHOD} with the token {shorten(report.params['progressToken'])}"
+                report.params, new_task.id, f"{METHOD} with the token {shorten(report.params['progressToken'])}"
             )
 
 
-def _owner(story: ProgressRecord, report: ReceivedMessage) -> TaskUnderTest | None:
+def _task_of(record: ProgressRecord, report: ReceivedMessage) -> TaskUnderTest | None:
     """Return the task of a report, by its token. A token that was never sent is for another check."""
     token = report.params.get("progressToken")
-    return story.tasks.get(token) if isinstance(token, str | int) else None
+    return record.tasks.get(token) if isinstance(token, str | int) else None
 
 
 @check(
-    "g1-progress-increases",
+    "v2025-progress-increases",
     RequirementLevel.MUST,
     "Progress: Progress Flow",
     "The progress of a task is a number that increases with each notification.",
@@ -107,93 +107,97 @@ def _owner(story: ProgressRecord, report: ReceivedMessage) -> TaskUnderTest | No
     ROLE,
 )
 async def progress_increases(caller: ConformanceClient) -> None:
-    story = await _record_progress(caller)
-    for key in {(report.stream, str(report.params.get("progressToken"))) for report in story.reports}:
-        same = [one for one in story.reports if (one.stream, str(one.params.get("progressToken"))) == key]
-        values = [_number(one.params.get("progress")) for one in same]
+    record = await _record_progress(caller)
+    for key in {(report.stream, str(report.params.get("progressToken"))) for report in record.reports}:
+        group = [report for report in record.reports if (report.stream, str(report.params.get("progressToken"))) == key]
+        values = [_number(report.params.get("progress")) for report in group]
         if any(after <= before for before, after in pairwise(values)):
-            raise RequirementNotMet(f"the progress went {', '.join(map(str, values))}")
+            raise RequirementNotMet(
+                f"the reported progress was {', '.join(map(str, values))}; expected increasing numbers"
+            )
 
 
 def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise RequirementNotMet(f"progress is {shorten(value)}, and should be a number")
+        raise RequirementNotMet(f"progress is {shorten(value)}; expected a number")
     return value
 
 
 @check(
-    "g1-progress-unasked",
+    "v2025-progress-unrequested",
     RequirementLevel.MUST_NOT,
     SECTION,
-    "A caller that gave no token gets no progress.",
+    "A call without a progress token gets no progress.",
     "calls",
     ROLE,
 )
-async def progress_unasked(caller: ConformanceClient) -> None:
+async def progress_unrequested(caller: ConformanceClient) -> None:
     mark = caller.connection.mark()
-    begun = await caller.start_task(ROLE)
-    await caller.get_result(begun.id)
+    new_task = await caller.start_task(ROLE)
+    await caller.get_result(new_task.id)
     await caller.wait_quiet_period()
     for report in _reports(caller, mark):
         # Other checks cover late progress of earlier tasks.
-        if report.params.get("progressToken") not in TOKENS or related_task(report.params) == begun.id:
-            raise RequirementNotMet(f"no progressToken came with the call, and {shorten(report.params)} was reported")
+        if report.params.get("progressToken") not in TOKENS or related_task(report.params) == new_task.id:
+            raise RequirementNotMet(f"the call had no progressToken, but the server reported {shorten(report.params)}")
 
 
 @check(
-    "g1-progress-ends",
+    "v2025-progress-ends",
     RequirementLevel.MUST,
     SECTION,
-    "No progress comes when the task has ended.",
+    "No progress is reported after the task has ended.",
     "calls",
     ROLE,
 )
 async def progress_ends(caller: ConformanceClient) -> None:
-    story = await _record_progress(caller)  # includes progress that was in transit when the tasks ended
+    record = await _record_progress(caller)  # includes progress that was in transit when the tasks ended
     await caller.wait_quiet_period()
-    _expect_none([one for one in _reports(caller, story.end_mark) if _owner(story, one) is not None], "completed")
+    _expect_none(
+        [report for report in _reports(caller, record.end_mark) if _task_of(record, report) is not None], "completed"
+    )
 
 
 @check(
-    "g1-progress-cancelled",
+    "v2025-progress-cancelled",
     RequirementLevel.MUST,
     SECTION,
-    "No progress comes when the task was cancelled.",
+    "No progress is reported after the task was cancelled.",
     "calls",
     ROLE,
     "cancel",
 )
 async def progress_cancelled(caller: ConformanceClient) -> None:
     mark = caller.connection.mark()
-    begun = await _begin(caller, THIRD)
-    waiting = await caller.request_result(begun.id)
+    new_task = await _start(caller, THIRD)
+    pending = await caller.request_result(new_task.id)
 
-    def seen() -> Message | None:
-        ended: Message | None = {} if waiting.is_answered else None
+    def first_report() -> Message | None:
+        ended: Message | None = {} if pending.is_answered else None
         return next((report.message for report in _reports(caller, mark)), ended)
 
-    if not await caller.connection.wait_for(seen, "no progress came"):
-        raise NotApplicable("the server reports no progress of tasks, which it need not")
-    if (await caller.cancel_task(begun.id)).error is not None:
-        raise NotApplicable(f"the tool of the role {ROLE!r} ended before it could be cancelled: let it take longer")
+    if not await caller.connection.wait_for(first_report, "the server sent no progress"):
+        raise NotApplicable("the server reports no progress of tasks, which is optional")
+    if (await caller.cancel_task(new_task.id)).error is not None:
+        raise NotApplicable(f"the tool of the role {ROLE!r} ended before it could be cancelled: make it run longer")
     await caller.wait_quiet_period()  # for progress that was in transit
     end = caller.connection.mark()
     # Wait until the work would have ended, since its report interval is unknown.
-    await asyncio.sleep(max(begun.started_at + caller.role(ROLE).takes - time.monotonic(), 0))
+    await asyncio.sleep(max(new_task.started_at + caller.role(ROLE).takes - time.monotonic(), 0))
     await caller.wait_quiet_period()
     _expect_none(_reports(caller, end), "cancelled")
 
 
 def _expect_none(reports: list[ReceivedMessage], status: str) -> None:
     if reports:
-        raise RequirementNotMet(f"the task was {status}, and later {shorten(reports[0].params)} came")
+        raise RequirementNotMet(f"the server reported {shorten(reports[0].params)} after the task was {status}")
 
 
 CHECKS = (
     progress_token,
     progress_related_task,
     progress_increases,
-    progress_unasked,
+    progress_unrequested,
     progress_ends,
     progress_cancelled,
 )

@@ -14,7 +14,7 @@ TIMES = ("createdAt", "lastUpdatedAt")
 TIME_TOLERANCE = 1.0
 """Seconds by which times from different sources may differ."""
 
-SHORT = 500
+SHORT_TTL = 500
 MAX_WAITED_TTL = 3_000
 """The longest ttl, in milliseconds, that a check waits for."""
 
@@ -23,15 +23,15 @@ HUGE_TTL = 1_000 * 365 * 86_400 * 1_000
 
 
 async def _reported_tasks(caller: ConformanceClient) -> dict[str, Message]:
-    begun = await caller.start_task("quick")
-    return {"the created task": begun.task, "tasks/get": expect_result(await caller.get_task(begun.id))}
+    new_task = await caller.start_task("quick")
+    return {"the created task": new_task.task, "tasks/get": expect_result(await caller.get_task(new_task.id))}
 
 
 @check(
-    "g1-times-iso-8601",
+    "v2025-times-iso-8601",
     RequirementLevel.MUST,
     "TTL and Resource Management",
-    "createdAt and lastUpdatedAt are there and in ISO 8601 wherever a task is told of.",
+    "Every reported task has createdAt and lastUpdatedAt, in ISO 8601.",
     "calls",
     "quick",
 )
@@ -41,10 +41,10 @@ async def times_iso_8601(caller: ConformanceClient) -> None:
 
 
 @check(
-    "g1-times-rfc-3339",
+    "v2025-times-rfc-3339",
     RequirementLevel.SHOULD,
     "TTL and Resource Management",
-    "The times have an offset from UTC, as the RFC 3339 that the specification links to wants it.",
+    "The times have an offset from UTC, as RFC 3339 requires, which the specification links to.",
     "calls",
     "quick",
 )
@@ -52,28 +52,29 @@ async def times_rfc_3339(caller: ConformanceClient) -> None:
     for where, task in (await _reported_tasks(caller)).items():
         for field in TIMES:
             if isinstance(task.get(field), str) and not is_rfc_3339(task[field]):
-                raise RequirementNotMet(f"{where}: {field} is {task[field]!r}, which is not a time of RFC 3339")
+                raise RequirementNotMet(f"{where}: {field} is {task[field]!r}, which is not an RFC 3339 time")
 
 
 @check(
-    "g1-times-created-stays",
+    "v2025-times-created-stays",
     RequirementLevel.MUST,
     "TTL and Resource Management",
-    "createdAt says when the task was created: it does not change, and lastUpdatedAt is not before it.",
+    "createdAt is when the task was created: it does not change, and lastUpdatedAt is not before it.",
     "calls",
     "quick",
 )
 async def times_created_stays(caller: ConformanceClient) -> None:
-    begun = await caller.start_task("quick")
-    ended = await caller.wait_for_end(begun.id)
-    created, still, updated = (
-        _read_time(one) for one in (begun.task.get("createdAt"), ended.get("createdAt"), ended.get("lastUpdatedAt"))
+    new_task = await caller.start_task("quick")
+    ended = await caller.wait_for_end(new_task.id)
+    created, created_later, updated = (
+        _read_time(value)
+        for value in (new_task.task.get("createdAt"), ended.get("createdAt"), ended.get("lastUpdatedAt"))
     )
-    if created is None or still is None or updated is None:
-        raise NotApplicable("a time can't be read: see g1-times-iso-8601")
-    if abs(created - still) > TIME_TOLERANCE:
-        raise RequirementNotMet(f"createdAt was {begun.task['createdAt']!r}, and then {ended['createdAt']!r}")
-    if still - updated > TIME_TOLERANCE:
+    if created is None or created_later is None or updated is None:
+        raise NotApplicable("a time can't be read: see v2025-times-iso-8601")
+    if abs(created - created_later) > TIME_TOLERANCE:
+        raise RequirementNotMet(f"createdAt changed from {new_task.task['createdAt']!r} to {ended['createdAt']!r}")
+    if created_later - updated > TIME_TOLERANCE:
         raise RequirementNotMet(f"lastUpdatedAt {ended['lastUpdatedAt']!r} is before createdAt {ended['createdAt']!r}")
 
 
@@ -85,57 +86,58 @@ def _read_time(value: object) -> float | None:
 
 
 @check(
-    "g1-times-updated-honest",
+    "v2025-times-updated-stays",
     RequirementLevel.SHOULD,
     "TTL and Resource Management",
-    "lastUpdatedAt does not move while nothing happens to the task.",
+    "lastUpdatedAt does not change while the task does not change.",
     "calls",
     "quick",
 )
-async def times_updated_honest(caller: ConformanceClient) -> None:
-    begun = await caller.start_task("quick")
-    before = (await caller.wait_for_end(begun.id)).get("lastUpdatedAt")
+async def times_updated_stays(caller: ConformanceClient) -> None:
+    new_task = await caller.start_task("quick")
+    before = (await caller.wait_for_end(new_task.id)).get("lastUpdatedAt")
     await asyncio.sleep(caller.timings.poll_interval)
-    after = expect_result(await caller.get_task(begun.id)).get("lastUpdatedAt")
+    after = expect_result(await caller.get_task(new_task.id)).get("lastUpdatedAt")
     if after != before:
         raise RequirementNotMet(
-            f"lastUpdatedAt of a task that had ended went from {before!r} to {after!r} between two looks"
+            f"lastUpdatedAt of a task that had ended changed from {before!r} to {after!r} between two reads"
         )
 
 
 @check(
-    "g1-ttl-told",
+    "v2025-ttl-reported",
     RequirementLevel.MUST,
     "TTL and Resource Management",
-    "The ttl that holds is told when the task is created and by tasks/get: an integer, or null for ever.",
+    "The effective ttl is reported when the task is created and by tasks/get: an integer, or null for no limit.",
     "calls",
     "quick",
 )
-async def ttl_told(caller: ConformanceClient) -> None:
+async def ttl_reported(caller: ConformanceClient) -> None:
     for where, task in (await _reported_tasks(caller)).items():
         expect_task(task, where, "ttl")
-    begun = await caller.start_task("quick", task={})
-    expect_task(begun.task, "the task that was created without a wish for a ttl", "ttl")
+    new_task = await caller.start_task("quick", task={})
+    expect_task(new_task.task, "the task that was created without a requested ttl", "ttl")
 
 
 @check(
-    "g1-ttl-bad-32602",
+    "v2025-ttl-bad-32602",
     RequirementLevel.SHOULD,
     "Task Parameters",
-    "A ttl that is not a number is refused: -32602.",
+    "A ttl that is not a number is rejected: -32602.",
     "calls",
     "quick",
 )
 async def ttl_bad(caller: ConformanceClient) -> None:
-    for wrong in ("a while", {"seconds": 1}):
-        expect_error(await caller.call("quick", task={"ttl": wrong}), INVALID_PARAMS, f"the ttl {shorten(wrong)}")
+    for invalid in ("a while", {"seconds": 1}):
+        reply = await caller.call("quick", task={"ttl": invalid})
+        expect_error(reply, INVALID_PARAMS, f"a call with the ttl {shorten(invalid)}")
 
 
 @check(
-    "g1-ttl-limited",
+    "v2025-ttl-limited",
     RequirementLevel.SHOULD,
     "Resource Management",
-    "There is a longest ttl: who asks for a thousand years gets less.",
+    "The ttl has a maximum: a client that requests a thousand years gets less.",
     "calls",
     "quick",
 )
@@ -145,49 +147,50 @@ async def ttl_limited(caller: ConformanceClient) -> None:
         return
     ttl = task_in(expect_result(reply)).get("ttl", 0)
     if ttl is None or ttl >= HUGE_TTL:
-        raise RequirementNotMet(f"the ttl {HUGE_TTL:,} was asked for, and {shorten(ttl)} was given")
+        raise RequirementNotMet(f"the requested ttl was {HUGE_TTL:,}, and the server granted {shorten(ttl)}")
 
 
 @check(
-    "g1-ttl-kept",
+    "v2025-ttl-honored",
     RequirementLevel.MUST,
     "TTL and Resource Management",
-    "A task and its result are there until its ttl is over.",
+    "A task and its result are available until its ttl expires.",
     "calls",
     "quick",
 )
-async def ttl_kept(caller: ConformanceClient) -> None:
-    begun = await caller.start_task("quick", task={"ttl": 60_000})
-    ttl = (await caller.wait_for_end(begun.id)).get("ttl")
+async def ttl_honored(caller: ConformanceClient) -> None:
+    new_task = await caller.start_task("quick", task={"ttl": 60_000})
+    ttl = (await caller.wait_for_end(new_task.id)).get("ttl")
     if isinstance(ttl, int) and ttl < MAX_WAITED_TTL:
-        raise NotApplicable(f"the ttl 60000 was asked for, and {ttl} was given: too little to look at it in peace")
-    expect_result(await caller.get_result(begun.id))
+        raise NotApplicable(f"the requested ttl was 60000, and the server granted {ttl}: too short to test")
+    expect_result(await caller.get_result(new_task.id))
     await caller.wait_quiet_period()
-    expect_result(await caller.get_task(begun.id))
-    expect_result(await caller.get_result(begun.id))
+    expect_result(await caller.get_task(new_task.id))
+    expect_result(await caller.get_result(new_task.id))
 
 
 @check(
-    "g1-ttl-over",
+    "v2025-ttl-expired",
     RequirementLevel.SHOULD,
     "Resource Management",
-    "A task whose ttl is over is soon gone, and then unknown: -32602.",
+    "A task is deleted soon after its ttl expires, and is then unknown: -32602.",
     "calls",
     "quick",
 )
-async def ttl_over(caller: ConformanceClient) -> None:
-    begun = await caller.start_task("quick", task={"ttl": SHORT})
-    task = await caller.wait_for_end(begun.id)
+async def ttl_expired(caller: ConformanceClient) -> None:
+    new_task = await caller.start_task("quick", task={"ttl": SHORT_TTL})
+    task = await caller.wait_for_end(new_task.id)
     ttl = task.get("ttl")
     if not isinstance(ttl, int) or ttl > MAX_WAITED_TTL:
-        raise NotApplicable(f"the ttl {SHORT} was asked for, and {shorten(ttl)} was given: too long to wait for")
+        raise NotApplicable(
+            f"the requested ttl was {SHORT_TTL}, and the server granted {shorten(ttl)}: too long to wait for"
+        )
     # Some servers count from the end of the task, which the freedom to override the ttl allows.
     deadline = time.monotonic() + 2 * ttl / 1_000 + caller.timings.timeout / 2
-    while (reply := await caller.get_task(begun.id)).error is None:
+    while (reply := await caller.get_task(new_task.id)).error is None:
         if time.monotonic() > deadline:
-            raise RequirementNotMet(
-                f"a task with the ttl {ttl} is there {time.monotonic() - begun.started_at:.1f} s after it was created"
-            )
+            seconds = time.monotonic() - new_task.started_at
+            raise RequirementNotMet(f"a task with the ttl {ttl} still exists {seconds:.1f} s after it was created")
         await asyncio.sleep(caller.timings.poll_interval)
     expect_error(reply, INVALID_PARAMS, "tasks/get of a task that has expired")
 
@@ -196,10 +199,10 @@ CHECKS = (
     times_iso_8601,
     times_rfc_3339,
     times_created_stays,
-    times_updated_honest,
-    ttl_told,
+    times_updated_stays,
+    ttl_reported,
     ttl_bad,
     ttl_limited,
-    ttl_kept,
-    ttl_over,
+    ttl_honored,
+    ttl_expired,
 )

@@ -20,14 +20,14 @@ class ConformanceTarget:
 
     def __post_init__(self) -> None:
         if bool(self.url) == bool(self.command):
-            raise ValueError("a target is either a URL or a command")
+            raise ValueError("a target needs either a URL or a command")
         if self.url and (urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).hostname):
-            raise ValueError(f"{self.url!r} is not a URL of the kind http://host:port/path")
+            raise ValueError(f"{self.url!r} is not an HTTP URL: use the form http://host:port/path")
         if self.command and (self.headers or self.other_headers):
-            raise ValueError("headers are for a URL: a command has none")
+            raise ValueError("headers need a URL: a command on stdio has none")
         for name, value in (*self.headers.items(), *self.other_headers.items()):
             if not f"{name}{value}".isascii() or not f"{name}{value}".isprintable():
-                raise ValueError(f"the header {name!r} has characters that can't be sent")
+                raise ValueError(f"the header {name!r} has characters that HTTP can't send: use printable ASCII")
 
     @property
     def is_http(self) -> bool:

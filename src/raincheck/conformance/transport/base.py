@@ -24,38 +24,38 @@ class RpcConnection:
     """One client connection: numbers its requests, records received messages, answers the server's requests."""
 
     def __init__(
-        self, transport: Transport, answers: Mapping[str, RequestHandler], timeout: float, history: History
+        self, transport: Transport, handlers: Mapping[str, RequestHandler], timeout: float, history: History
     ) -> None:
         self.history = history
-        self._began = len(history.received)
-        self._refused: list[str] = []
+        self._first_received = len(history.received)
+        self._failed_answers: list[str] = []
         self.initialized: Message = {}
         self.timeout = timeout
         self._transport = transport
-        self._answers: dict[str, RequestHandler] = {"ping": lambda _: {}, **answers}
-        self._held: set[str] = set()
+        self._handlers: dict[str, RequestHandler] = {"ping": lambda _: {}, **handlers}
+        self._suspended_methods: set[str] = set()
         self._pending: dict[int, PendingRequest] = {}
-        self._news = asyncio.Event()
-        self._why_gone: str | None = None
-        self._jobs: set[asyncio.Task[None]] = set()
+        self._received_any = asyncio.Event()
+        self._lost_reason: str | None = None
+        self._background_tasks: set[asyncio.Task[None]] = set()
 
     async def open(self, capabilities: Message) -> None:
         """Initialize. Raises `CommunicationError` if the server can't be reached, or answers without a result."""
         client = {"name": "raincheck-conformance", "version": "1"}
-        hello = {"protocolVersion": PROTOCOL_VERSION, "capabilities": capabilities, "clientInfo": client}
+        params = {"protocolVersion": PROTOCOL_VERSION, "capabilities": capabilities, "clientInfo": client}
         await self._transport.open(self)
-        reply = await self.request("initialize", hello)
+        reply = await self.request("initialize", params)
         if reply.result is None:
-            raise CommunicationError(f"initialize was answered with {reply}")
+            raise CommunicationError(f"initialize returned {reply}; expected a result")
         self.initialized = reply.result
         self._transport.set_protocol_version(str(self.initialized.get("protocolVersion", PROTOCOL_VERSION)))
         await self.notify("notifications/initialized")
         await self._transport.listen()
 
     async def close(self) -> None:
-        for job in self._jobs:
-            job.cancel()
-        await asyncio.gather(*self._jobs, return_exceptions=True)
+        for background_task in self._background_tasks:
+            background_task.cancel()
+        await asyncio.gather(*self._background_tasks, return_exceptions=True)
         await self._transport.close()
         self.connection_lost("the connection was closed")
 
@@ -65,7 +65,7 @@ class RpcConnection:
 
     async def send(self, method: str, params: Message | None = None) -> PendingRequest:
         """Send a request without waiting for its response."""
-        self._raise_if_gone()
+        self._raise_if_lost()
         self.history.last_id += 1
         pending = PendingRequest(
             self.history.last_id, method, time.monotonic(), asyncio.get_running_loop().create_future()
@@ -75,7 +75,7 @@ class RpcConnection:
         await self._put(message if params is None else {**message, "params": params})
         return pending
 
-    async def wait_for_reply(self, pending: PendingRequest, timeout: float | None = None) -> RpcResponse:  # noqa: ASYNC109 - by default that of the connection
+    async def wait_for_reply(self, pending: PendingRequest, timeout: float | None = None) -> RpcResponse:  # noqa: ASYNC109 - the default is the connection's timeout
         timeout = self.timeout if timeout is None else timeout
         try:
             async with asyncio.timeout(timeout):
@@ -94,21 +94,22 @@ class RpcConnection:
 
     def stream_of(self, pending: PendingRequest) -> tuple[bool, list[Message]]:
         """Return whether the stream that a request opened is still open, and the messages received on it."""
-        came = [one.message for one in self.history.received if one.stream_request_id == pending.id]
-        return self._transport.is_stream_open(pending.id), came
+        received = self.history.received
+        messages = [message.message for message in received if message.stream_request_id == pending.id]
+        return self._transport.is_stream_open(pending.id), messages
 
-    async def answer(self, asked: Message, result: Message) -> None:
-        """Answer a request of the server that was held."""
-        await self._put({"jsonrpc": "2.0", "id": asked["id"], "result": result})
+    async def answer(self, request: Message, result: Message) -> None:
+        """Answer a request of the server that was not answered automatically."""
+        await self._put({"jsonrpc": "2.0", "id": request["id"], "result": result})
 
     @contextmanager
     def hold_requests(self, method: str) -> Generator[None]:
         """Suspend automatic answers to requests of this method."""
-        self._held.add(method)
+        self._suspended_methods.add(method)
         try:
             yield
         finally:
-            self._held.discard(method)
+            self._suspended_methods.discard(method)
 
     def mark(self) -> int:
         """Return the current position in the history, for `received_since`."""
@@ -116,44 +117,44 @@ class RpcConnection:
 
     def received_since(self, mark: int, method: str) -> list[ReceivedMessage]:
         """Return the requests and notifications of a method received after a mark."""
-        return [one for one in self.history.received[mark:] if one.message.get("method") == method]
+        return [received for received in self.history.received[mark:] if received.message.get("method") == method]
 
     def new_requests_since(self, mark: int, method: str) -> list[ReceivedMessage]:
         """Return the requests of a method after a mark, without those only sent again after an earlier arrival."""
         # Earlier connections are not compared: a server may restart its request ids on a new connection.
-        before = [one.message for one in self.history.received[self._began : mark]]
-        return [one for one in self.received_since(mark, method) if one.message not in before]
+        earlier = [received.message for received in self.history.received[self._first_received : mark]]
+        return [received for received in self.received_since(mark, method) if received.message not in earlier]
 
     async def wait_for_request(self, method: str, mark: int) -> Message:
         """Wait for the first request of a method after a mark, and return it."""
 
-        def found() -> Message | None:
-            return next((came.message for came in self.new_requests_since(mark, method)), None)
+        def find() -> Message | None:
+            return next((received.message for received in self.new_requests_since(mark, method)), None)
 
-        return await self.wait_for(found, f"no {method} came")
+        return await self.wait_for(find, f"the server sent no {method}")
 
     async def wait_for(self, find: Callable[[], Message | None], error: str) -> Message:
         """Call `find` again after each received message until it returns one, and return that."""
         try:
             async with asyncio.timeout(self.timeout):
                 while (message := find()) is None:
-                    self._raise_if_gone()
-                    self._news.clear()
-                    await self._news.wait()
+                    self._raise_if_lost()
+                    self._received_any.clear()
+                    await self._received_any.wait()
                 return message
         except TimeoutError:
             raise CommunicationError(f"{error} within {self.timeout:g} s{self._note()}") from None
 
     @property
     def unanswered(self) -> list[PendingRequest]:
-        return [one for one in self._pending.values() if not one.is_answered]
+        return [pending for pending in self._pending.values() if not pending.is_answered]
 
     def receive(self, message: Message, source: str, stream_request_id: int | None = None) -> None:
         self.history.received.append(ReceivedMessage(message, source, stream_request_id))
-        self._news.set()
+        self._received_any.set()
         if "method" in message:
-            if "id" in message and message["method"] not in self._held:
-                self._spawn(self._answer(message))
+            if "id" in message and message["method"] not in self._suspended_methods:
+                self._spawn(self._handle_request(message))
             return
         request_id = message.get("id")
         pending = self._pending.pop(request_id, None) if type(request_id) is int else None
@@ -163,54 +164,55 @@ class RpcConnection:
     def receive_malformed(self, text: str) -> None:
         self.history.malformed.append(text)
 
-    def fail_request(self, request_id: int, why: str) -> None:
+    def fail_request(self, request_id: int, reason: str) -> None:
         if (pending := self._forget(request_id)) is not None and not pending.is_answered:
-            kind = CommunicationError if self._why_gone is None else ServerDisconnected
-            pending.reply.set_exception(kind(f"{pending.method} was not answered: {why}"))
+            kind = CommunicationError if self._lost_reason is None else ServerDisconnected
+            pending.reply.set_exception(kind(f"{pending.method} was not answered: {reason}"))
             # Not every request is awaited. Mark the exception as retrieved, so that asyncio does not log it.
             pending.reply.exception()
 
-    def connection_lost(self, why: str) -> None:
-        self._why_gone = self._why_gone or why
+    def connection_lost(self, reason: str) -> None:
+        self._lost_reason = self._lost_reason or reason
         for request_id in list(self._pending):
-            self.fail_request(request_id, self._why_gone)
-        self._news.set()
+            self.fail_request(request_id, self._lost_reason)
+        self._received_any.set()
 
-    async def _answer(self, asked: Message) -> None:
-        answerer = self._answers.get(asked["method"])
-        if answerer is not None:
-            await self.answer(asked, answerer(asked.get("params") or {}))
+    async def _handle_request(self, request: Message) -> None:
+        handler = self._handlers.get(request["method"])
+        if handler is not None:
+            await self.answer(request, handler(request.get("params") or {}))
             return
-        error = {"code": -32601, "message": f"this client does not know {asked['method']}"}
-        await self._put({"jsonrpc": "2.0", "id": asked["id"], "error": error})
+        error = {"code": -32601, "message": f"this client does not support {request['method']}"}
+        await self._put({"jsonrpc": "2.0", "id": request["id"], "error": error})
 
     async def _put(self, message: Message) -> None:
         try:
             async with asyncio.timeout(self.timeout):
                 await self._transport.send(message)
         except TimeoutError:
-            what = message.get("method", "an answer to its request")
-            raise CommunicationError(f"the server did not take {what} within {self.timeout:g} s") from None
+            name = message.get("method", "the answer to its request")
+            raise CommunicationError(f"the server did not accept {name} within {self.timeout:g} s") from None
 
     def _spawn(self, work: Awaitable[None]) -> None:
         async def run() -> None:
             try:
                 await work
-            except CommunicationError as trouble:
-                self._refused.append(str(trouble))
+            except CommunicationError as error:
+                self._failed_answers.append(str(error))
 
-        job = asyncio.create_task(run())
-        self._jobs.add(job)
-        job.add_done_callback(self._jobs.discard)
+        background_task = asyncio.create_task(run())
+        self._background_tasks.add(background_task)
+        background_task.add_done_callback(self._background_tasks.discard)
 
     def _forget(self, request_id: int) -> PendingRequest | None:
         return self._pending.pop(request_id, None)
 
-    def _raise_if_gone(self) -> None:
-        if self._why_gone is not None:
-            raise ServerDisconnected(self._why_gone)
+    def _raise_if_lost(self) -> None:
+        if self._lost_reason is not None:
+            raise ServerDisconnected(self._lost_reason)
 
     def _note(self) -> str:
-        if self._refused:
-            return f" ({self._refused[-1]})"
-        return f" (it sent what is no message: {shorten(self.history.malformed[-1])})" if self.history.malformed else ""
+        if self._failed_answers:
+            return f" ({self._failed_answers[-1]})"
+        malformed = self.history.malformed
+        return f" (it sent text that is not a message: {shorten(malformed[-1])})" if malformed else ""

@@ -42,10 +42,10 @@ class ServerSentEventParser:
         """Yield the events that end in this piece."""
         self._rest += piece
         # A carriage return at the end may be the first half of a CRLF.
-        whole = self._rest[:-1] if self._rest.endswith(b"\r") else self._rest
+        complete = self._rest[:-1] if self._rest.endswith(b"\r") else self._rest
         start = 0
-        for end in _LINE_END.finditer(whole):
-            event = self._take_line(whole[start : end.start()].decode("utf-8", "replace"))
+        for end in _LINE_END.finditer(complete):
+            event = self._take_line(complete[start : end.start()].decode("utf-8", "replace"))
             start = end.end()
             if event is not None:
                 yield event
@@ -85,7 +85,7 @@ class HttpTransport:
         self._client = httpx2.AsyncClient(headers=dict(headers), timeout=None, trust_env=trust, follow_redirects=True)
         self._session: dict[str, str] = {}
         self._inbox: MessageSink | None = None
-        self._jobs: dict[int | str, asyncio.Task[None]] = {}
+        self._running: dict[int | str, asyncio.Task[None]] = {}
 
     async def open(self, inbox: MessageSink) -> None:
         self._inbox = inbox
@@ -95,31 +95,31 @@ class HttpTransport:
 
     async def listen(self) -> None:
         opened = asyncio.Event()
-        self._jobs["GET"] = asyncio.create_task(self._listen(opened))
+        self._running["GET"] = asyncio.create_task(self._listen(opened))
         # Some servers do not send response headers before their first message.
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(opened.wait(), RECONNECT_DELAY)
 
     async def send(self, message: Message) -> None:
         if "method" in message and "id" in message:
-            job = self._jobs[message["id"]] = asyncio.create_task(self._exchange(message))
-            job.add_done_callback(lambda _: self._jobs.pop(message["id"], None))
+            exchange = self._running[message["id"]] = asyncio.create_task(self._exchange(message))
+            exchange.add_done_callback(lambda _: self._running.pop(message["id"], None))
         else:
-            await self._send_without_answer(message)
+            await self._send_one_way(message)
 
     async def abort_request(self, request_id: int) -> None:
-        if (job := self._jobs.get(request_id)) is not None:
-            job.cancel()
-            await asyncio.gather(job, return_exceptions=True)
+        if (exchange := self._running.get(request_id)) is not None:
+            exchange.cancel()
+            await asyncio.gather(exchange, return_exceptions=True)
 
     def is_stream_open(self, request_id: int) -> bool:
-        return request_id in self._jobs
+        return request_id in self._running
 
     async def close(self) -> None:
-        jobs = list(self._jobs.values())
-        for job in jobs:
-            job.cancel()
-        await asyncio.gather(*jobs, return_exceptions=True)
+        running = list(self._running.values())
+        for background_task in running:
+            background_task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
         if "MCP-Session-Id" in self._session:
             with contextlib.suppress(httpx2.HTTPError, TimeoutError):
                 async with asyncio.timeout(RECONNECT_DELAY):
@@ -127,7 +127,7 @@ class HttpTransport:
         await self._client.aclose()
 
     @property
-    def _to(self) -> MessageSink:
+    def _sink(self) -> MessageSink:
         assert self._inbox is not None
         return self._inbox
 
@@ -135,15 +135,15 @@ class HttpTransport:
         headers = {"Accept": f"application/json, {EVENTS}", "Content-Type": "application/json", **self._session}
         return self._client.stream("POST", self._url, content=json.dumps(message), headers=headers)
 
-    async def _send_without_answer(self, message: Message) -> None:
+    async def _send_one_way(self, message: Message) -> None:
         """Send a message that has no response."""
-        what = message.get("method", "the answer to a request of the server")
+        name = message.get("method", "the answer to a request of the server")
         try:
             async with self._post(message) as response:
                 if response.is_error:
-                    raise CommunicationError(f"{what} was refused: {await _describe(response)}")
+                    raise CommunicationError(f"the server rejected {name}: {await _describe(response)}")
         except httpx2.HTTPError as error:
-            raise CommunicationError(f"{what} could not be sent: {error or type(error).__name__}") from error
+            raise CommunicationError(f"{name} could not be sent: {error or type(error).__name__}") from error
 
     async def _exchange(self, message: Message) -> None:
         """Send a request, and receive messages until its response arrives."""
@@ -153,7 +153,7 @@ class HttpTransport:
                 if message["method"] == "initialize" and "mcp-session-id" in response.headers:
                     self._session["MCP-Session-Id"] = response.headers["mcp-session-id"]
                 elif response.status_code == NOT_FOUND and self._session:
-                    self._to.connection_lost(f"the server has ended the session: {await _describe(response)}")
+                    self._sink.connection_lost(f"the server has ended the session: {await _describe(response)}")
                     return
                 if not response.headers.get("content-type", "").startswith(EVENTS):
                     await self._receive_body(response, request_id)
@@ -162,22 +162,22 @@ class HttpTransport:
             while not answered and last.id:  # the server may close the connection before the stream ends
                 await asyncio.sleep(RECONNECT_DELAY if last.retry is None else last.retry / 1_000)
                 answered, last = await self._resume(last, request_id)
-            self._to.fail_request(request_id, "its stream ended without an answer")
-        except Exception as error:  # noqa: BLE001 - on any error, a check waits for the answer
-            self._to.fail_request(request_id, f"the server could not be reached: {error or type(error).__name__}")
+            self._sink.fail_request(request_id, "its stream ended without a response")
+        except Exception as error:  # noqa: BLE001 - whatever the error is, the check that waits for the response gets it
+            self._sink.fail_request(request_id, f"the server could not be reached: {error or type(error).__name__}")
 
     async def _receive_body(self, response: httpx2.Response, request_id: int) -> None:
         text = (await response.aread()).decode("utf-8", "replace")
         try:
             message = parse(text)
         except ValueError:
-            self._to.fail_request(request_id, await _describe(response))
+            self._sink.fail_request(request_id, await _describe(response))
             return
         if message.get("id") is None and "error" in message:
             # An error without an id, in the HTTP response to this request.
             message = {**message, "id": request_id}
-        self._to.receive(message, response.headers.get("content-type", "").partition(";")[0].strip(), request_id)
-        self._to.fail_request(request_id, f"what came in its place was {shorten(text)}")
+        self._sink.receive(message, response.headers.get("content-type", "").partition(";")[0].strip(), request_id)
+        self._sink.fail_request(request_id, f"the server sent {shorten(text)} instead")
 
     async def _receive_events(
         self,
@@ -196,14 +196,14 @@ class HttpTransport:
             try:
                 message = parse(event.data)
             except ValueError:
-                self._to.receive_malformed(event.data)
+                self._sink.receive_malformed(event.data)
             else:
-                self._to.receive(message, source, stream_request_id)
+                self._sink.receive(message, source, stream_request_id)
                 answered = answered or "method" not in message
         return answered, last
 
     async def _resume(self, last: ServerSentEvent, stream_request_id: int) -> tuple[bool, ServerSentEvent]:
-        async with self._client.stream("GET", self._url, headers=self._listening(last)) as response:
+        async with self._client.stream("GET", self._url, headers=self._resume_headers(last)) as response:
             if response.is_error:
                 return False, ServerSentEvent()
             return await self._receive_events(response, EVENTS, last, stream_request_id)
@@ -213,7 +213,7 @@ class HttpTransport:
         last = ServerSentEvent()
         try:
             while True:
-                async with self._client.stream("GET", self._url, headers=self._listening(last)) as response:
+                async with self._client.stream("GET", self._url, headers=self._resume_headers(last)) as response:
                     opened.set()
                     if response.is_error or not response.headers.get("content-type", "").startswith(EVENTS):
                         return  # the server offers no GET stream, which is allowed
@@ -224,7 +224,7 @@ class HttpTransport:
         finally:
             opened.set()
 
-    def _listening(self, last: ServerSentEvent) -> dict[str, str]:
+    def _resume_headers(self, last: ServerSentEvent) -> dict[str, str]:
         return {"Accept": EVENTS, **({"Last-Event-ID": last.id} if last.id else {}), **self._session}
 
 
@@ -237,4 +237,4 @@ async def _events(response: httpx2.Response) -> AsyncGenerator[ServerSentEvent]:
 
 async def _describe(response: httpx2.Response) -> str:
     body = (await response.aread()).decode("utf-8", "replace").strip()
-    return f"HTTP {response.status_code}, {shorten(body) or 'nothing in it'}"
+    return f"HTTP {response.status_code}, {shorten(body) or 'empty body'}"

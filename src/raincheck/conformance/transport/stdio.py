@@ -23,8 +23,8 @@ class StdioTransport:
     def __init__(self, command: Sequence[str]) -> None:
         self._command = command
         self._process: asyncio.subprocess.Process | None = None
-        self._reading: asyncio.Task[None] | None = None
-        self._listening: asyncio.Task[None] | None = None
+        self._stdout_reader: asyncio.Task[None] | None = None
+        self._stderr_reader: asyncio.Task[None] | None = None
         self._stderr_tail: deque[str] = deque(maxlen=3)
 
     async def open(self, inbox: MessageSink) -> None:
@@ -41,8 +41,8 @@ class StdioTransport:
             )
         except (OSError, ValueError) as error:
             raise CommunicationError(f"{self._command[0]!r} could not be started: {error}") from error
-        self._listening = asyncio.create_task(self._collect_stderr(process))
-        self._reading = asyncio.create_task(self._read(process, inbox, self._listening))
+        self._stderr_reader = asyncio.create_task(self._collect_stderr(process))
+        self._stdout_reader = asyncio.create_task(self._read(process, inbox, self._stderr_reader))
 
     def set_protocol_version(self, version: str) -> None:
         """Do nothing: over stdio the version is negotiated once."""
@@ -53,19 +53,19 @@ class StdioTransport:
     async def send(self, message: Message) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
-        assert self._reading is not None
+        assert self._stdout_reader is not None
         try:
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
             await self._process.stdin.drain()
         except OSError as error:
             # If the server has ended, the reader reports that, with its last lines of stderr.
-            await asyncio.wait([self._reading], timeout=2 * GRACE)
-            if self._reading.done():
+            await asyncio.wait([self._stdout_reader], timeout=2 * GRACE)
+            if self._stdout_reader.done():
                 return
-            raise CommunicationError(f"the server does not read its input any more: {error}") from error
+            raise CommunicationError(f"the server no longer reads its input: {error}") from error
 
     async def abort_request(self, request_id: int) -> None:
-        raise NotImplementedError("there is one connection for everything")
+        raise NotImplementedError("stdio has one connection for all requests")
 
     def is_stream_open(self, request_id: int) -> bool:  # noqa: ARG002 - a request opens no stream here
         return False
@@ -78,23 +78,23 @@ class StdioTransport:
             process.stdin.close()
         await self._stop(process)
         # A process that the server started may still hold its streams open, so the readers are not awaited.
-        jobs = [job for job in (self._reading, self._listening) if job is not None]
-        for job in jobs:
-            job.cancel()
-        await asyncio.gather(*jobs, return_exceptions=True)
+        readers = [reader for reader in (self._stdout_reader, self._stderr_reader) if reader is not None]
+        for reader in readers:
+            reader.cancel()
+        await asyncio.gather(*readers, return_exceptions=True)
         _close_pipes(process)
 
     async def _stop(self, process: asyncio.subprocess.Process) -> None:
-        for kind in (None, signal.SIGTERM, getattr(signal, "SIGKILL", signal.SIGTERM)):
-            if kind is not None:
-                _signal(process, kind)
+        for signal_number in (None, signal.SIGTERM, getattr(signal, "SIGKILL", signal.SIGTERM)):
+            if signal_number is not None:
+                _signal(process, signal_number)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(process.wait(), GRACE)
                 break
         _signal(process, getattr(signal, "SIGKILL", signal.SIGTERM))
 
     async def _read(
-        self, process: asyncio.subprocess.Process, inbox: MessageSink, listening: asyncio.Task[None]
+        self, process: asyncio.subprocess.Process, inbox: MessageSink, stderr_reader: asyncio.Task[None]
     ) -> None:
         assert process.stdout is not None
         try:
@@ -112,11 +112,11 @@ class StdioTransport:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), GRACE)
         # The last lines of stderr arrive on a separate pipe, perhaps a little later.
-        await asyncio.wait([listening], timeout=GRACE / 2)
-        how = "closed its output" if process.returncode is None else f"ended with {process.returncode}"
-        said = " / ".join(line.strip() for line in self._stderr_tail)
-        words = f"; the last it wrote to stderr: {said[-300:]}" if said else ""
-        inbox.connection_lost(f"the server {how}{words}")
+        await asyncio.wait([stderr_reader], timeout=GRACE / 2)
+        event = "closed its output" if process.returncode is None else f"exited with status {process.returncode}"
+        stderr = " / ".join(line.strip() for line in self._stderr_tail)
+        note = f"; its last lines on stderr: {stderr[-300:]}" if stderr else ""
+        inbox.connection_lost(f"the server {event}{note}")
 
     async def _collect_stderr(self, process: asyncio.subprocess.Process) -> None:
         """Read the server's stderr. Otherwise the server would block when the pipe is full."""
@@ -125,12 +125,12 @@ class StdioTransport:
             self._stderr_tail.extend(line for line in piece.decode("utf-8", "replace").splitlines() if line.strip())
 
 
-def _signal(process: asyncio.subprocess.Process, kind: int) -> None:
+def _signal(process: asyncio.subprocess.Process, signal_number: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if sys.platform == "win32":
-            process.send_signal(kind)
+            process.send_signal(signal_number)
         else:
-            os.killpg(process.pid, kind)
+            os.killpg(process.pid, signal_number)
 
 
 def _close_pipes(process: asyncio.subprocess.Process) -> None:

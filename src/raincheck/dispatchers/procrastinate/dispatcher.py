@@ -87,11 +87,11 @@ class ProcrastinateDispatcher:
             try:
                 await self._run_worker(consumer)
             except (ConnectorException, psycopg.Error, OSError) as error:
-                why = " ".join(str(error.__cause__ or error).split())
-                logger.warning("the queue can't be reached, will try again: %s", why)
+                reason = " ".join(str(error.__cause__ or error).split())
+                logger.warning("the job queue is unreachable, will retry: %s", reason)
                 self._is_disconnected = True
             except Exception:
-                logger.exception("an unexpected error of the queue; will go on")
+                logger.exception("the job queue failed with an unexpected error, will retry")
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), RETRY_DELAY)
 
@@ -121,12 +121,12 @@ class ProcrastinateDispatcher:
         )
         app = App(connector=PsycopgConnector(configure=self._configure))
         app.task(name=JOB_NAME, retry=ImmediateRetry())(self._job_handler(consumer))
-        # All queues, since the worker listens only to those that it has at first.
+        # All queues, since the worker listens only to the queues that it starts with.
         self._queues[:] = [queue_name(consumer.namespace, tool) for tool in sorted_tools(consumer.tools)]
         self._is_listening = False
         async with pool, app.open_async(pool):
             if self._is_disconnected:
-                logger.info("the queue is reached again")
+                logger.info("the job queue is reachable again")
             self._is_disconnected = False
             self._worker = PatchedWorker(
                 app,
@@ -150,22 +150,22 @@ class ProcrastinateDispatcher:
                 self._worker = self._app = None
 
     def _job_handler(self, consumer: JobConsumer) -> Callable[..., Any]:
-        async def carry(tool: str, version: str, **_: object) -> None:
+        async def run_job(tool: str, version: str, **_: object) -> None:
             self._is_listening = True
-            told = Tool(tool, version)
+            job_tool = Tool(tool, version)
             # Checked before the claim: a slot that becomes free a moment later does not mean that the job is done.
-            has_room = told in consumer.free_tools
+            has_slot = job_tool in consumer.free_tools
             try:
-                running = await consumer.claim_next(told)
+                running = await consumer.claim_next(job_tool)
             except Exception as error:
-                # The job returns to the queue. Not at once: the database is in trouble, and all other jobs would fail
+                # The job returns to the queue. Not at once: the database has a problem, and all other jobs would fail
                 # too.
-                logger.warning("a task of %s could not be begun, will try again: %s", tool, error)
+                logger.warning("could not start a task of %s, will retry: %s", tool, error)
                 await asyncio.sleep(RETRY_DELAY)
                 raise
-            if running is None and not has_room:
+            if running is None and not has_slot:
                 self._update_queues(consumer)
-                raise NoFreeSlot("another attempt took the last place")
+                raise NoFreeSlot("another attempt took the last slot")
             try:
                 while running is not None:
                     await asyncio.wait([running])
@@ -174,9 +174,9 @@ class ProcrastinateDispatcher:
                 # This worker ends; the attempt does not, and needs no job any more: it has its lease.
                 return
             except Exception as error:  # noqa: BLE001 - this job's work is done, and the remaining tasks have jobs
-                logger.debug("no other task was begun after one of %s: %s", tool, error)
+                logger.debug("could not start another task after one of %s: %s", tool, error)
 
-        return carry
+        return run_job
 
     def _update_queues(self, consumer: JobConsumer) -> None:
         """Fetch only jobs for which a slot is free."""
@@ -197,11 +197,11 @@ class ProcrastinateDispatcher:
         self._reaped_at = now
         try:
             for job in await app.job_manager.get_stalled_jobs(task_name=JOB_NAME, seconds_since_heartbeat=STALE_AFTER):
-                logger.info("job %s of a dead worker is given to another", job.id)
+                logger.info("requeued job %s of a dead worker", job.id)
                 await app.job_manager.retry_job(job, retry_at=LONG_AGO)
         except ConnectorException as error:
             # Another process was first, or the database is unavailable.
-            logger.debug("jobs of dead workers were not given back: %s", error.__cause__ or error)
+            logger.debug("could not requeue the jobs of dead workers: %s", error.__cause__ or error)
 
     async def _configure(self, connection: AsyncConnection[Any]) -> None:
         # One round trip for each statement, without extra ones for BEGIN and COMMIT.

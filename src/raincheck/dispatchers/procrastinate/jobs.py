@@ -81,25 +81,25 @@ class PatchedWorker(Worker):
         except ConnectorException as error:
             # It was delivered twice, and the other delivery finished first; or the database is unavailable, and it is
             # redelivered.
-            logger.debug("a job could not be marked as done: %s", error.__cause__ or error)
+            logger.debug("could not mark a job as done: %s", error.__cause__ or error)
 
 
-READABLE = 14
+READABLE_LENGTH = 14
 """Characters of a tool's name shown in its queue's name, for operators who read the table."""
 
-DIGEST = 12
+DIGEST_SIZE = 12
 """Bytes. Procrastinate makes a channel of each queue, and a channel's name has 63 characters, 23 of them its prefix."""
 
 
 @lru_cache(1_024)
 def queue_name(namespace: str, tool: Tool) -> str:
     """Return the queue's name: at most 39 characters, and unique per tool, version and namespace."""
-    digest = blake2b(digest_size=DIGEST)
+    digest = blake2b(digest_size=DIGEST_SIZE)
     for part in (namespace, tool.name, tool.version):
         # With their lengths, so that no two different triples have the same encoding.
         encoded = part.encode()
         digest.update(len(encoded).to_bytes(4, "big") + encoded)
-    return f"{re.sub('[^A-Za-z0-9_-]', '_', tool.name)[:READABLE]}.{digest.hexdigest()}"
+    return f"{re.sub('[^A-Za-z0-9_-]', '_', tool.name)[:READABLE_LENGTH]}.{digest.hexdigest()}"
 
 
 JOB_NAME = "raincheck.attempt"

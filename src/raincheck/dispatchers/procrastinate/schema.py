@@ -22,12 +22,14 @@ REQUIRED_FUNCTIONS = (
 )
 """Functions that an installation must have if raincheck did not create it."""
 
-_FOUND = """
+_FIND_TABLES = """
 SELECT to_regclass(format('%%I.procrastinate_jobs', %(schema)s::text)) IS NOT NULL,
     to_regclass(format('%%I.raincheck_procrastinate', %(schema)s::text)) IS NOT NULL
 """
 
-_HAS = "SELECT count(*) > 0 FROM pg_proc WHERE proname = %s AND pronamespace = to_regnamespace(quote_ident(%s))"
+_HAS_FUNCTION = (
+    "SELECT count(*) > 0 FROM pg_proc WHERE proname = %s AND pronamespace = to_regnamespace(quote_ident(%s))"
+)
 
 EXTERNALLY_MANAGED = "not made by raincheck"
 """Recorded instead of steps where another program installed Procrastinate: that program has to migrate it."""
@@ -45,8 +47,8 @@ def _script(*path: str) -> str:
 
 async def is_migrated(connection: AsyncConnection[Any], schema: str) -> bool:
     """Return whether there is nothing to do."""
-    _, is_noted = await fetch_one(connection, _FOUND, {"schema": schema})
-    return is_noted and not await _missing(connection, schema)
+    _, is_recorded = await fetch_one(connection, _FIND_TABLES, {"schema": schema})
+    return is_recorded and not await _missing(connection, schema)
 
 
 async def migrate(connection: AsyncConnection[Any], schema: str) -> None:
@@ -57,15 +59,15 @@ async def migrate(connection: AsyncConnection[Any], schema: str) -> None:
     """
     (path,) = await fetch_one(connection, "SHOW search_path")
     await connection.execute(SQL("SET LOCAL search_path TO {}").format(Identifier(schema)))
-    is_installed, is_noted = await fetch_one(connection, _FOUND, {"schema": schema})
-    if not is_noted:
+    is_installed, is_recorded = await fetch_one(connection, _FIND_TABLES, {"schema": schema})
+    if not is_recorded:
         if is_installed:
             await _check(connection, schema)
         else:
             await connection.execute(cast("Any", await asyncio.to_thread(_script, "schema.sql")))
         await connection.execute("CREATE TABLE raincheck_procrastinate (step TEXT PRIMARY KEY)")
-        known = [EXTERNALLY_MANAGED] if is_installed else await asyncio.to_thread(migration_names)
-        await connection.execute("INSERT INTO raincheck_procrastinate SELECT unnest(%s::text[])", (known,))
+        steps = [EXTERNALLY_MANAGED] if is_installed else await asyncio.to_thread(migration_names)
+        await connection.execute("INSERT INTO raincheck_procrastinate SELECT unnest(%s::text[])", (steps,))
     for step in await _missing(connection, schema):
         await connection.execute(cast("Any", await asyncio.to_thread(_script, "migrations", step)))
         await connection.execute("INSERT INTO raincheck_procrastinate VALUES (%s)", (step,))
@@ -85,9 +87,9 @@ async def _missing(connection: AsyncConnection[Any], schema: str) -> list[str]:
 async def _check(connection: AsyncConnection[Any], schema: str) -> None:
     """Check an installation of another program. It is used unchanged, and that program has to migrate it."""
     for function in REQUIRED_FUNCTIONS:
-        (is_there,) = await fetch_one(connection, _HAS, (function, schema))
-        if not is_there:
+        (exists,) = await fetch_one(connection, _HAS_FUNCTION, (function, schema))
+        if not exists:
             raise ConfigurationError(
-                f"the schema {schema!r} has an older Procrastinate, without {function}: bring it up to date as its "
-                f"documentation says, or name another schema, by ?procrastinate_schema= in the store's URL"
+                f"the schema {schema!r} has an older Procrastinate, without {function}: migrate it as its "
+                f"documentation describes, or name another schema, by ?procrastinate_schema= in the store's URL"
             )

@@ -1,6 +1,6 @@
 """The task API: the calls of a context to its attempt, wherever the body runs: event loop, thread or process.
 
-All values are JSON, so the same few calls serve all three. A call after the attempt was asked to stop raises
+All values are JSON, so the same calls serve all three. A call after the attempt was asked to stop raises
 `asyncio.CancelledError`.
 """
 
@@ -28,7 +28,7 @@ class TaskInfo:
 
 @dataclass(frozen=True, slots=True)
 class StepStart:
-    """The recorded result of a step that was finished before, or else the number of this use of its name."""
+    """The recorded result of a step that an earlier attempt finished, or else the number of this use of its name."""
 
     occurrence: int
     is_recorded: bool = False
@@ -61,7 +61,7 @@ class TaskApi(Protocol):
         """Return the step's recorded result if an earlier attempt finished it; if not, mark it as in progress."""
         ...
 
-    async def finish_step(self, name: str, turn: StepStart, fingerprint: str, result: Json) -> None:
+    async def finish_step(self, name: str, start: StepStart, fingerprint: str, result: Json) -> None:
         """Record the result of a step in progress."""
         ...
 
@@ -74,14 +74,14 @@ class TaskApi(Protocol):
         ...
 
     async def sleep(self, seconds: float, name: str | None) -> None:
-        """Return when this many seconds have passed since the sleep was first requested, by whichever attempt."""
+        """Return when this many seconds have passed since an attempt first requested the sleep."""
         ...
 
     async def set_variables(self, variables: Mapping[str, Json]) -> None:
         """Store the whole map of variables."""
         ...
 
-    async def keep_artifact(self, name: str, content: Json) -> None:
+    async def store_artifact(self, name: str, content: Json) -> None:
         """Store an intermediate result."""
         ...
 

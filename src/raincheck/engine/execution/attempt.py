@@ -81,11 +81,11 @@ class FailureMapper:
     def map_protocol_error(self, error: ProtocolError) -> Fail:
         """Map an error that the body raised as a protocol error."""
         message = escape_surrogates(str(error))
-        told: dict[str, object] = {"kind": "protocol", "code": error.code, "message": message}
+        fields: dict[str, object] = {"kind": "protocol", "code": error.code, "message": message}
         if error.data is not None:
-            told["data"] = error.data
-        shown = encode(cast("Json", told), what=f"the error of tool {self.tool.name!r}")
-        return Fail(self.task.attempt_number, shown, message, retryable=False, chance=self.draw_jitter())
+            fields["data"] = error.data
+        payload = encode(cast("Json", fields), what=f"the error of tool {self.tool.name!r}")
+        return Fail(self.task.attempt_number, payload, message, retryable=False, chance=self.draw_jitter())
 
     def map_timeout(self) -> Fail:
         """Map an attempt that took too long."""
@@ -106,20 +106,26 @@ class FailureMapper:
             self.tool.name,
             type(error).__name__,
             error_id,
-            extra={"traceback": text},
+            extra={
+                "traceback": text,
+                "task": self.task.log_id,
+                "attempt": self.task.attempt_number,
+                "tool": self.tool.name,
+                "error_id": error_id,
+            },
         )
         if isinstance(error, CALLER_READABLE_ERRORS):
             message, retryable = escape_surrogates(str(error)), False
         else:
-            message = f"tool {self.tool.name!r} failed unexpectedly: its operator finds it as error {error_id}"
+            message = f"tool {self.tool.name!r} failed unexpectedly: ask its operator about error {error_id}"
             retryable = _matches_any(error, self.tool.retry_on)
             retryable &= self._may_be_cut_off or not isinstance(error, ProcessDied)
             # A configuration error recurs on every attempt.
             retryable &= not isinstance(error, ConfigurationError)
-        shown = encode({"kind": "error", "message": message, "error_id": error_id})
-        facts = {"error_id": error_id, "type": type(error).__name__, "traceback": text[-self.traceback_limit :]}
+        payload = encode({"kind": "error", "message": message, "error_id": error_id})
+        detail = {"error_id": error_id, "type": type(error).__name__, "traceback": text[-self.traceback_limit :]}
         fence, chance = self.task.attempt_number, self.draw_jitter()
-        return Fail(fence, shown, message, retryable=retryable, chance=chance, detail=encode(facts))
+        return Fail(fence, payload, message, retryable=retryable, chance=chance, detail=encode(detail))
 
     @property
     def _may_be_cut_off(self) -> bool:
@@ -148,7 +154,7 @@ def _matches_any(error: BaseException, types: tuple[type[BaseException], ...]) -
     if isinstance(error, BaseExceptionGroup):
         return all(_matches_any(leaf, types) for leaf in _leaves(cast("BaseExceptionGroup[BaseException]", error)))
     if isinstance(error, IsolatedError):
-        return any(error.is_a(one) for one in types)
+        return any(error.is_a(kind) for kind in types)
     return isinstance(error, types)
 
 
@@ -188,18 +194,18 @@ class AttemptExecution:
                 self._close()
             return
         self.session.watcher.start_soon(self.system_clock)
-        timing_out = self._start_timeout()
+        timeout_task = self._start_timeout()
         try:
-            ending = await self._wait_for_end(body)
-            await self._write_outcome(ending)
+            outcome = await self._wait_for_end(body)
+            await self._write_outcome(outcome)
         finally:
             self._close()
-            if timing_out is not None:
-                timing_out.cancel()
+            if timeout_task is not None:
+                timeout_task.cancel()
             await self.session.watcher.stop()
         while running := _running(body):
             logger.warning(
-                "task %s: something of attempt %d goes on after its end, and keeps its place until it ends (tool %s)",
+                "task %s: attempt %d has ended, but code of its body is still running and holds its slot (tool %s)",
                 self.session.task.log_id,
                 self.session.fence,
                 self.tool.name,
@@ -217,7 +223,7 @@ class AttemptExecution:
         journal, task = self.session.journal, self.session.task
         arguments = cast("Mapping[str, Json]", decode(journal.arguments))
         self.tool.check_arguments(arguments)
-        facts = TaskInfo(
+        info = TaskInfo(
             id=task.id,
             owner=task.owner.key,
             tool=task.tool.name,
@@ -227,7 +233,7 @@ class AttemptExecution:
             variables=cast("Mapping[str, Json]", _read(journal.variables) or {}),
         )
         start = BODY_TYPES[self.tool.execution_mode]
-        body = start(BodyCall(self.tool, arguments, facts, self.api, self.session.see_stop, variables))
+        body = start(BodyCall(self.tool, arguments, info, self.api, self.session.observe_stop, variables))
         if isinstance(body, LoopBody):
             self.api.parking.main_branch = body.main_task
         return body
@@ -253,17 +259,17 @@ class AttemptExecution:
         return body.ended.result() if body.ended.done() else None
 
     async def _ended_or_stopped(self, body: Body) -> None:
-        # By hand: every attempt waits here, and background tasks that wait for each event cost more than a quick body.
-        woken = asyncio.get_running_loop().create_future()
+        # A plain future: every attempt waits here, and a background task for each event costs more than a quick body.
+        woken_up = asyncio.get_running_loop().create_future()
 
         def wake() -> None:
-            if not woken.done():
-                woken.set_result(None)
+            if not woken_up.done():
+                woken_up.set_result(None)
 
         body.on_end(wake)
         self.session.on_stop(wake)
         if not self.session.is_stopped:
-            await woken
+            await woken_up
 
     def _start_timeout(self) -> "asyncio.Task[None] | None":
         ends: list[tuple[float, StopReason]] = []
@@ -274,28 +280,28 @@ class AttemptExecution:
             ends.append((left.total_seconds(), StopReason.DEADLINE))
         return asyncio.create_task(self._stop_after(*min(ends, key=lambda end: end[0]))) if ends else None
 
-    async def _stop_after(self, seconds: float, why: StopReason) -> None:
+    async def _stop_after(self, seconds: float, reason: StopReason) -> None:
         await self.session.deps.clock.sleep(seconds)
-        self.session.stop(why)
+        self.session.stop(reason)
 
-    async def _write_outcome(self, ending: BodyOutcome | None) -> None:
+    async def _write_outcome(self, outcome: BodyOutcome | None) -> None:
         await self.progress.close()
         if self.session.stop_reason is StopReason.LOST:
             return
         try:
-            await self._write(self._outcome_command(ending))
+            await self._write(self._outcome_command(outcome))
         except StoreError:
             raise
         except Exception as error:  # noqa: BLE001 - an error of the body: a result that can't be stored, an error that can't be read
             await self._write(self.failure_mapper.map_unexpected_error(error))
 
-    def _outcome_command(self, ending: BodyOutcome | None) -> Command:
-        # A body that did not know that it had to stop has completed. What a body returns that did know is only part of
-        # its work: it was asked to stop, and it did.
-        if isinstance(ending, BodyResult) and not self.session.is_stop_seen:
-            return self._completed(ending.value)
-        why = self.session.stop_reason
-        match why:
+    def _outcome_command(self, outcome: BodyOutcome | None) -> Command:
+        # A body that did not know that it had to stop has completed. One that knew has returned early, as requested:
+        # its result is only part of its work.
+        if isinstance(outcome, BodyResult) and not self.session.is_stop_seen:
+            return self._completed(outcome.value)
+        reason = self.session.stop_reason
+        match reason:
             case StopReason.PARK | StopReason.RELEASE | StopReason.LOST:
                 return self.session.park_command or Release(self.session.fence)
             case StopReason.TIMEOUT:
@@ -303,9 +309,9 @@ class AttemptExecution:
             case StopReason.DEADLINE:
                 return Expire(actor=self.session.task.id)
             case None:
-                return self._raised(asyncio.CancelledError() if not isinstance(ending, BodyFailure) else ending.error)
+                return self._raised(asyncio.CancelledError() if not isinstance(outcome, BodyFailure) else outcome.error)
             case _:
-                assert_never(why)
+                assert_never(reason)
 
     def _completed(self, value: object) -> Complete:
         self.checkpoints.check_all_replayed()
@@ -333,9 +339,11 @@ class AttemptExecution:
             # instance continues in that state.
             await self._write(Release(self.session.fence))
         except (LeaseLost, IllegalTransition):
-            # Another writer was first: the task was cancelled, or its attempt was taken back. That write stands.
+            # Another writer was first: the task was cancelled, or the sweeper ended its attempt. That write stands.
             logger.info(
-                "task %s: attempt %d came too late to write its end", self.session.task.log_id, self.session.fence
+                "task %s: attempt %d did not write its outcome, because another writer was first",
+                self.session.task.log_id,
+                self.session.fence,
             )
 
 

@@ -1,4 +1,4 @@
-"""Running bodies, in the event loop or in a thread; `isolation.process_body` has those in a process.
+"""Runs bodies in the event loop or in a thread. `isolation.process_body` runs them in a process.
 
 All have the same interface: a body ends at some point, and can be asked to stop.
 """
@@ -69,7 +69,7 @@ class Body(Protocol):
         ...
 
     def request_stop(self) -> bool:
-        """Ask the body to stop. Returns whether it learns of it: a thread does not, nor does a body that has ended."""
+        """Ask the body to stop. Returns whether it was notified: a thread is not, nor is a body that has ended."""
         ...
 
 
@@ -85,7 +85,7 @@ class LoopBody:
         running = self._run(call.tool, arguments)
         self.main_task = asyncio.create_task(running, name=f"body of {call.info.id}", context=call.context_variables)
         self.main_task.add_done_callback(self._end)
-        self._tell: Callable[[], None] | None = None
+        self._on_end_callback: Callable[[], None] | None = None
 
     async def _run(self, tool: TaskTool, arguments: Mapping[str, Any]) -> None:
         # Every exception ends here: asyncio lets SystemExit and KeyboardInterrupt take down the whole loop.
@@ -100,11 +100,11 @@ class LoopBody:
         """Set the outcome. The asyncio task may have been cancelled before its first step."""
         if not self.ended.done():
             self.ended.set_result(self._ending)
-            if self._tell is not None:
-                self._tell()
+            if self._on_end_callback is not None:
+                self._on_end_callback()
 
     def on_end(self, callback: Callable[[], None]) -> None:
-        self._tell = callback
+        self._on_end_callback = callback
         if self.ended.done():
             callback()
 
@@ -118,8 +118,8 @@ class ThreadBody:
     leftovers: Set[asyncio.Future[Any]] = frozenset()
 
     def __init__(self, call: BodyCall) -> None:
-        waiting = LoopCaller(asyncio.get_running_loop())
-        context = SyncTaskContext(call.info, call.api, call.is_stopped, waiting)
+        loop_caller = LoopCaller(asyncio.get_running_loop())
+        context = SyncTaskContext(call.info, call.api, call.is_stopped, loop_caller)
         arguments = call.with_context(context)
 
         def run() -> BodyOutcome:
@@ -134,5 +134,5 @@ class ThreadBody:
         self.ended.add_done_callback(lambda _: callback())
 
     def request_stop(self) -> bool:
-        """Do nothing: the body learns of it at its next call, which the task API now refuses."""
+        """Do nothing. The body is stopped at its next call, which the task API now refuses."""
         return False

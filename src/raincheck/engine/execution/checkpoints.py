@@ -35,9 +35,9 @@ def _plain(value: Any) -> object:  # noqa: ANN401 - any argument
     if value is None or isinstance(value, str | int | float | bool):
         return value
     if isinstance(value, dict):
-        return {str(key): _plain(one) for key, one in cast("dict[Any, Any]", value).items()}
+        return {str(key): _plain(item) for key, item in cast("dict[Any, Any]", value).items()}
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in cast("list[Any]", value)]
+        return [_plain(item) for item in cast("list[Any]", value)]
     return f"<{type(value).__qualname__}>"
 
 
@@ -52,11 +52,18 @@ def check_step(name: str, fn: object, *, may_await: bool) -> None:
             fn.close()
         raise InvalidValue(f"step {name!r} takes a function and its arguments, as in step({name!r}, load, year)")
     if not may_await and inspect.iscoroutinefunction(fn):
-        raise InvalidValue(f"step {name!r} is a coroutine, and its tool a plain function: make one of them the other")
+        raise InvalidValue(
+            f"step {name!r} is a coroutine, but its tool is a plain function: make both of them coroutines, or neither"
+        )
 
+
+REMEDY = (
+    "give the tool a new version when its steps change, and make its steps depend only on its arguments and its "
+    "checkpoints"
+)
 
 CHILD_KEY_PREFIX = "child:"
-"""Key prefix of input requests relayed from children. They are no checkpoints of the body, which did not make them."""
+"""Key prefix of input requests relayed from children. They are not checkpoints of the body, which did not make them."""
 
 
 class Checkpoints:
@@ -67,13 +74,13 @@ class Checkpoints:
         self._version = version
         self._uses: Counter[str] = Counter()
         self._steps: dict[tuple[str, int], Step] = {(step.name, step.occurrence): step for step in journal.steps}
-        self._inputs: dict[str, InputRequest] = {question.key: question for question in journal.inputs}
+        self._inputs: dict[str, InputRequest] = {input_request.key: input_request for input_request in journal.inputs}
         self._unreplayed_steps = set(self._steps)
         self._unreplayed_inputs = {key for key in self._inputs if not key.startswith(CHILD_KEY_PREFIX)}
         self._scope = ""
 
     def enter_scope(self, scope: str) -> None:
-        """Enter a part of the body whose checkpoints have their own names. Those of other parts are finished.
+        """Enter a part of the body whose checkpoints have separate names. The checkpoints of other parts are finished.
 
         Unlike other bodies, the body of a workflow instance is not replayed from its beginning by each attempt.
         """
@@ -82,7 +89,7 @@ class Checkpoints:
         self._scope = scope
         self._uses.clear()
         self._steps = {key: step for key, step in self._steps.items() if step.name.startswith(scope)}
-        self._inputs = {key: one for key, one in self._inputs.items() if key.startswith(scope)}
+        self._inputs = {key: input_request for key, input_request in self._inputs.items() if key.startswith(scope)}
         self._unreplayed_steps &= self._steps.keys()
         self._unreplayed_inputs &= self._inputs.keys()
 
@@ -132,12 +139,14 @@ class Checkpoints:
         Raises:
             CheckpointMismatch: a different request was made under that key.
         """
-        question = self._inputs.get(key)
-        if question is not None:
+        input_request = self._inputs.get(key)
+        if input_request is not None:
             self._unreplayed_inputs.discard(key)
-            if question.kind is not kind or decode(question.request) != request:
-                self._raise_mismatch(f"question {key!r}", question.attempt, f"another {question.kind}", f"this {kind}")
-        return question
+            if input_request.kind is not kind or decode(input_request.request) != request:
+                self._raise_mismatch(
+                    f"question {key!r}", input_request.attempt, f"another {input_request.kind}", f"this {kind}"
+                )
+        return input_request
 
     def ignore_unreplayed(self) -> None:
         """Drop the checkpoints that were not replayed: the body takes another path, which does not need them."""
@@ -154,9 +163,8 @@ class Checkpoints:
         if missing:
             raise CheckpointMismatch(
                 self._task.id,
-                f"task {self._task.id!r} has {', '.join(missing)} on record, and {self._who()} ended without asking "
-                f"for it: give a tool whose steps change a new version, or let what it does depend on nothing but its "
-                f"arguments and its checkpoints",
+                f"task {self._task.id!r} has {', '.join(missing)} on record, but {self._attempt_label()} ended without "
+                f"reaching it: {REMEDY}",
             )
 
     def _missing(self) -> Iterator[str]:
@@ -166,18 +174,18 @@ class Checkpoints:
         for key in sorted(self._unreplayed_inputs):
             yield f"question {key!r} (by attempt {self._inputs[key].attempt})"
 
-    def _raise_mismatch(self, what: str, attempt: int, recorded: str, asked: str) -> None:
+    def _raise_mismatch(self, checkpoint: str, attempt: int, recorded: str, requested: str) -> None:
         raise CheckpointMismatch(
             self._task.id,
-            f"task {self._task.id!r} has {what} on record from attempt {attempt} as {recorded}, and {self._who()} asks "
-            f"for it as {asked}: its arguments are others, or it is another kind of checkpoint. Give a tool whose "
-            f"steps change a new version, or let what it does depend on nothing but its arguments and its checkpoints",
+            f"task {self._task.id!r} has {checkpoint} on record from attempt {attempt} as {recorded}, but "
+            f"{self._attempt_label()} requested it as {requested}, with other arguments or as another kind of "
+            f"checkpoint: {REMEDY}",
         )
 
-    def _who(self) -> str:
+    def _attempt_label(self) -> str:
         task: Task = self._task
-        began = "" if self._version == task.tool.version else f", begun under version {task.tool.version!r}"
-        return f"attempt {task.attempt_number} (tool {task.tool.name!r} in version {self._version!r}{began})"
+        started = "" if self._version == task.tool.version else f", started under version {task.tool.version!r}"
+        return f"attempt {task.attempt_number} (tool {task.tool.name!r} in version {self._version!r}{started})"
 
 
 def _named(name: str, occurrence: int) -> str:

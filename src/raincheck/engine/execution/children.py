@@ -1,4 +1,4 @@
-"""Tasks that a task starts: children while it works, and a successor when it completes.
+"""The tasks that a task starts: children while it works, and a successor when it completes.
 
 `InputRelay` repeats the input requests of children as requests of the parent: the parent's caller does not know the
 children.
@@ -70,11 +70,11 @@ class ChildTasks:
         """
         if self._successor is not None:
             raise InvalidValue(
-                f"task {self._session.task.id!r} names what follows it twice: let that one name the next"
+                f"task {self._session.task.id!r} already has a successor: let that task set its own successor"
             )
         if result_as in arguments:
             raise InvalidValue(
-                f"argument {result_as!r} of {tool!r} is to be the result: leave it out, or set result_as"
+                f"argument {result_as!r} of {tool!r} is reserved for the result: leave it out, or set result_as"
             )
         found = self._toolbox.get(tool)
         # Created now, so that errors are raised while the body can still handle them.
@@ -84,12 +84,12 @@ class ChildTasks:
 
     def create_successor(self, result: Callable[[], Json]) -> tuple[Creation, ...]:
         """Create the successor with this task's result. It takes this task's place, so no quota is counted."""
-        one = self._successor
-        if one is None:
+        successor = self._successor
+        if successor is None:
             return ()
-        arguments = {**one.arguments, one.result_as: result()}
-        # Not validated: a result that does not fit fails the successor, and is no reason to lose this task's result.
-        return (self._create(one.tool, arguments, task_id=one.task_id, checks=False),)
+        arguments = {**successor.arguments, successor.result_as: result()}
+        # Not validated: an invalid result fails the successor, and must not lose this task's result.
+        return (self._create(successor.tool, arguments, task_id=successor.task_id, checks=False),)
 
     async def view_child(self, child_id: str) -> View:
         """Return the current view of a child.
@@ -102,15 +102,15 @@ class ChildTasks:
             scope = Scope.for_namespace(self._session.task.namespace)
             view = await self._session.deps.store.view(TaskId(child_id), scope, now=LONG_AGO)
         if view is None or view.task.parent_id != self._session.task.id:
-            raise InvalidValue(f"task {child_id!r} is no child of task {self._session.task.id!r}")
+            raise InvalidValue(f"task {child_id!r} is not a child of task {self._session.task.id!r}")
         return view
 
     def child_outcome(self, view: View) -> TaskOutcome:
-        """Return how a child ended."""
-        ended, tool = TaskOutcome.from_view(view), self._toolbox.find(view.task.tool)
-        if tool is None or ended.phase != "completed" or ended.is_error:
-            return ended
-        return replace(ended, outcome=tool.extract_value(ended.outcome))
+        """Return the outcome of a child."""
+        outcome, tool = TaskOutcome.from_view(view), self._toolbox.find(view.task.tool)
+        if tool is None or outcome.phase != "completed" or outcome.is_error:
+            return outcome
+        return replace(outcome, outcome=tool.extract_value(outcome.outcome))
 
     async def _generations(self) -> int:
         """Count the generations with another child, from the first ancestor that still exists."""
@@ -133,7 +133,7 @@ class ChildTasks:
         task_id: TaskId | None = None,
         checks: bool = True,
     ) -> Creation:
-        task, means = self._session.task, self._session.deps
+        task, deps = self._session.task, self._session.deps
         request = SubmitRequest(
             task.namespace, task.owner, self._session.journal.caller, parent_id, actor=f"task {task.id}"
         )
@@ -141,8 +141,8 @@ class ChildTasks:
             tool,
             arguments,
             request,
-            now=means.clock.now(),
-            limits=means.limits,
+            now=deps.clock.now(),
+            limits=deps.limits,
             task_id=task_id,
             validate=checks,
         )
@@ -159,42 +159,42 @@ class InputRelay:
 
     def __init__(self, session: AttemptSession) -> None:
         self._session = session
-        self._relayed_keys = {question.key for question in session.journal.inputs}
+        self._relayed_keys = {input_request.key for input_request in session.journal.inputs}
 
     async def relay(self, child: View) -> None:
         """Relay the child's new input requests, and pass the answers on to the child."""
-        for question in child.inputs:
-            key = _relay_key(child.task.id, question.key)
-            given = self._session.journal.answer_to(key)
-            if given is not None:
-                await self._answer(child.task.id, question.key, given)
+        for input_request in child.inputs:
+            key = _relay_key(child.task.id, input_request.key)
+            answer_payload = self._session.journal.answer_to(key)
+            if answer_payload is not None:
+                await self._answer(child.task.id, input_request.key, answer_payload)
             elif (
                 key not in self._relayed_keys and self._session.task.open_inputs < self._session.deps.limits.open_inputs
             ):
                 self._relayed_keys.add(key)
                 now = self._session.deps.clock.now()
-                asked = InputRequest(key, question.kind, question.request, now, self._session.fence)
-                await self._session.write_from_body(Note(self._session.fence, input_requests=(asked,)))
+                relayed = InputRequest(key, input_request.kind, input_request.request, now, self._session.fence)
+                await self._session.write_from_body(Note(self._session.fence, input_requests=(relayed,)))
 
     async def withdraw(self, child_id: TaskId) -> None:
         """Withdraw the relayed requests of a child that has ended: they need no answer any more."""
         own = _relay_key(child_id, "")
         for key in [
-            one for one in self._relayed_keys if one.startswith(own) and self._session.journal.answer_to(one) is None
+            key for key in self._relayed_keys if key.startswith(own) and self._session.journal.answer_to(key) is None
         ]:
             await self.close_input(key)
             self._relayed_keys.discard(key)
 
     async def close_input(self, key: str) -> None:
         """Close an input request of this task that needs no answer any more."""
-        gone = encode(error_answer(ProtocolError("nobody waits for this answer any more", WITHDRAWN_CODE)))
-        await self._answer(self._session.task.id, key, gone)
+        payload = encode(error_answer(ProtocolError("this answer is no longer needed", WITHDRAWN_CODE)))
+        await self._answer(self._session.task.id, key, payload)
 
-    async def _answer(self, task_id: TaskId, key: str, given: Payload) -> None:
-        means, scope = self._session.deps, Scope.for_namespace(self._session.task.namespace)
+    async def _answer(self, task_id: TaskId, key: str, answer_payload: Payload) -> None:
+        deps, scope = self._session.deps, Scope.for_namespace(self._session.task.namespace)
         actor = f"task {self._session.task.id}"
         try:
-            await answer(means.store, task_id, scope, {key: given}, actor=actor, now=means.clock.now())
+            await answer(deps.store, task_id, scope, {key: answer_payload}, actor=actor, now=deps.clock.now())
         except (IllegalTransition, TaskNotFound):
             # The task has just ended, and needs no answer.
             return

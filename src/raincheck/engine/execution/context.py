@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class StoredValues(Mapping[str, Json]):
-    """A small map that later attempts see too. Reads are free; each change is written at once."""
+    """A small map that later attempts see too. Reads are free, and each change is written at once."""
 
     def __init__(self, values: Mapping[str, Json], api: TaskApi) -> None:
         self._values = dict(values)
@@ -48,7 +48,7 @@ class Variables(StoredValues):
         await self._replace({**self._values, name: value})
 
     async def remove(self, name: str) -> None:
-        await self._replace({one: value for one, value in self._values.items() if one != name})
+        await self._replace({key: value for key, value in self._values.items() if key != name})
 
     async def _replace(self, values: dict[str, Json]) -> None:
         # Updated only after the write, so that a rejected value is not seen.
@@ -83,7 +83,9 @@ class TaskIdentity:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, *_: object) -> NoReturn:
-        raise ConfigurationError(f"a {cls.__name__} is no argument: make the function a tool with `@tasks.tool`")
+        raise ConfigurationError(
+            f"a {cls.__name__} is not an argument of callers: register the function with `@tasks.tool`"
+        )
 
     @property
     def id(self) -> str:
@@ -108,8 +110,8 @@ class TaskIdentity:
     def cancelled(self) -> bool:
         """Whether the body should stop: the task was cancelled or taken over, or the server is shutting down.
 
-        Nothing that the body writes is stored from then on. A body that loops without awaiting its context checks this
-        now and then.
+        Nothing that the body writes is stored from then on. A body that loops without awaiting its context should check
+        this regularly.
         """
         return self._is_stopped()
 
@@ -155,17 +157,17 @@ class TaskContext(TaskIdentity):
         """
         check_step(name, fn, may_await=True)
         mark = fingerprint("step", args, kwargs)
-        turn = await self._api.begin_step(name, mark)
-        if turn.is_recorded:
-            return turn.result
+        start = await self._api.begin_step(name, mark)
+        if start.is_recorded:
+            return start.result
         try:
             result = await self._call(fn, args, kwargs)
             # Return what is recorded, so that a body can't tell its first attempt from a later one.
             result = decode(encode(result, what=f"the result of step {name!r}"))
-            await self._api.finish_step(name, turn, mark, result)
+            await self._api.finish_step(name, start, mark, result)
         except BaseException:
             # Also if only the wait for the record was cancelled: for the body, the step is no longer in progress.
-            self._api.drop_step(name, turn.occurrence)
+            self._api.drop_step(name, start.occurrence)
             raise
         return result
 
@@ -197,17 +199,17 @@ class TaskContext(TaskIdentity):
     async def sleep(self, seconds: float, *, name: str | None = None) -> None:
         """Sleep. Time counts while no process runs, and a long sleep holds no worker slot.
 
-        Branches that sleep concurrently give each sleep its own name: unnamed sleeps are told apart by their length and
-        their order, which may differ in the next attempt.
+        Branches that sleep concurrently give each sleep a separate name. Unnamed sleeps are distinguished by their
+        length and their order, which may differ in the next attempt.
         """
         await self._api.sleep(seconds, name)
 
     async def artifact(self, name: str, content: Json) -> None:
         """Store an intermediate result, readable while the task is working. The same name replaces it."""
-        await self._api.keep_artifact(name, content)
+        await self._api.store_artifact(name, content)
 
     async def spawn(self, tool: str, arguments: Mapping[str, Json] | None = None, *, name: str | None = None) -> Child:
-        """Start a child task of the same owner, once. Branches that start equal children give each its own name."""
+        """Start a child task of the same owner, once. Branches that start equal children give each a separate name."""
         return Child(await self._api.spawn(tool, arguments or {}, name), self._api)
 
     async def then(self, tool: str, arguments: Mapping[str, Json] | None = None, *, result_as: str = "result") -> str:
@@ -241,7 +243,9 @@ class LoopCaller:
     def __call__(self, call: Coroutine[Any, Any, T]) -> T:
         if is_running_in(self._loop):
             call.close()
-            raise InvalidValue("a SyncTaskContext is for plain functions: it would wait for the loop it is called in")
+            raise InvalidValue(
+                "a SyncTaskContext is for plain functions, and blocks the event loop: use a TaskContext in coroutines"
+            )
         try:
             return asyncio.run_coroutine_threadsafe(call, self._loop).result()
         except (asyncio.CancelledError, concurrent.futures.CancelledError):
@@ -265,7 +269,7 @@ class SyncVariables(StoredValues):
         self._replace({**self._values, name: value})
 
     def remove(self, name: str) -> None:
-        self._replace({one: value for one, value in self._values.items() if one != name})
+        self._replace({key: value for key, value in self._values.items() if key != name})
 
     def _replace(self, values: dict[str, Json]) -> None:
         self._wait(self._api.set_variables(values))
@@ -315,14 +319,14 @@ class SyncTaskContext(TaskIdentity):
         """Run a step once: `fn(*args)`, in this thread."""
         check_step(name, fn, may_await=False)
         mark = fingerprint("step", args, kwargs)
-        turn = self._wait(self._api.begin_step(name, mark))
-        if turn.is_recorded:
-            return turn.result  # type: ignore[return-value] # the recorded value is what it returned, as JSON
+        start = self._wait(self._api.begin_step(name, mark))
+        if start.is_recorded:
+            return start.result  # type: ignore[return-value] # the recorded value is what it returned, as JSON
         try:
             result = decode(encode(fn(*args, **kwargs), what=f"the result of step {name!r}"))  # type: ignore[arg-type] # encode rejects what is not JSON
-            self._wait(self._api.finish_step(name, turn, mark, result))
+            self._wait(self._api.finish_step(name, start, mark, result))
         except BaseException:
-            self._api.drop_step(name, turn.occurrence)
+            self._api.drop_step(name, start.occurrence)
             raise
         return result  # type: ignore[return-value] # as above
 
@@ -349,7 +353,7 @@ class SyncTaskContext(TaskIdentity):
 
     def artifact(self, name: str, content: Json) -> None:
         """Store an intermediate result."""
-        self._wait(self._api.keep_artifact(name, content))
+        self._wait(self._api.store_artifact(name, content))
 
     def spawn(self, tool: str, arguments: Mapping[str, Json] | None = None, *, name: str | None = None) -> SyncChild:
         """Start a child task of the same owner, once."""

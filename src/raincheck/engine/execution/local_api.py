@@ -75,12 +75,12 @@ class LocalTaskApi:
         self.parking.begin_step(name, occurrence)
         return StepStart(occurrence)
 
-    async def finish_step(self, name: str, turn: StepStart, fingerprint: str, result: Json) -> None:
+    async def finish_step(self, name: str, start: StepStart, fingerprint: str, result: Json) -> None:
         name = self.checkpoints.scoped(name)
         try:
-            await self._record(name, turn.occurrence, fingerprint, result)
+            await self._record(name, start.occurrence, fingerprint, result)
         finally:
-            self.parking.end_step(name, turn.occurrence)
+            self.parking.end_step(name, start.occurrence)
 
     def drop_step(self, name: str, occurrence: int) -> None:
         self._loop.call_soon_threadsafe(self.parking.end_step, self.checkpoints.scoped(name), occurrence)
@@ -91,13 +91,15 @@ class LocalTaskApi:
         name = self.checkpoints.scoped(name)
         key = f"{name}-{self.checkpoints.next_occurrence(name)}"
         if self.checkpoints.find_input(key, kind, request) is None:
-            asked = InputRequest(key, kind, encode(request, what=f"question {key!r}"), self._now(), self.session.fence)
+            input_request = InputRequest(
+                key, kind, encode(request, what=f"question {key!r}"), self._now(), self.session.fence
+            )
             # With the pending progress: the user who is asked reads the task now.
-            at = self.progress.take_pending()
+            progress = self.progress.take_pending()
             try:
-                await self._note(Note(self.session.fence, *at, input_requests=(asked,)))
+                await self._note(Note(self.session.fence, *progress, input_requests=(input_request,)))
             except BaseException:
-                self.progress.restore_pending(*at)
+                self.progress.restore_pending(*progress)
                 raise
         answer = await self.parking.wait_for(lambda: self.session.journal.answer_to(key))
         return None if answer is None else unwrap_answer(decode(answer))
@@ -113,13 +115,13 @@ class LocalTaskApi:
             raise InvalidValue(f"a task can sleep from 0 to {MAX_SLEEP.total_seconds():.0f} seconds, not {seconds!r}")
         # An unnamed sleep is matched by its length, so that concurrent branches each find their own, unless they sleep
         # equally long.
-        name = self.checkpoints.scoped(f"sleep {_shown(seconds) if name is None else name}")
-        mark = fingerprint("sleep", seconds)
+        name = self.checkpoints.scoped(f"sleep {_format_seconds(seconds) if name is None else name}")
+        step_fingerprint = fingerprint("sleep", seconds)
         occurrence = self.checkpoints.next_occurrence(name)
-        step = self.checkpoints.find_step(name, occurrence, mark)
+        step = self.checkpoints.find_step(name, occurrence, step_fingerprint)
         if step is None:
             until = self._now() + timedelta(seconds=seconds)
-            await self._record(name, occurrence, mark, until.isoformat())
+            await self._record(name, occurrence, step_fingerprint, until.isoformat())
         else:
             until = datetime.fromisoformat(str(decode(step.result)))
         await self.parking.wait_for(lambda: None, until)
@@ -128,86 +130,86 @@ class LocalTaskApi:
         await self.parking.checkpoint()
         if self.session.task.state is not None:
             raise InvalidValue(
-                f"task {self.session.task.id!r} is a process, whose data changes with its transitions: let the action "
-                f"return Next(…, data)"
+                f"task {self.session.task.id!r} is a workflow instance, whose data changes only with its "
+                f"transitions: let the action return Next(…, data)"
             )
         await self._note(Note(self.session.fence, variables=encode(variables, what="variables")))
 
-    async def keep_artifact(self, name: str, content: Json) -> None:
+    async def store_artifact(self, name: str, content: Json) -> None:
         await self.parking.checkpoint()
-        most = self.session.deps.limits.artifacts
+        max_count = self.session.deps.limits.artifacts
         async with self._limit_lock:
-            if name not in self._artifacts and len(self._artifacts) >= most:
-                raise TooLarge(f"task {self.session.task.id!r}", len(self._artifacts) + 1, most, "artifacts")
+            if name not in self._artifacts and len(self._artifacts) >= max_count:
+                raise TooLarge(f"task {self.session.task.id!r}", len(self._artifacts) + 1, max_count, "artifacts")
             artifact = Artifact(name, encode(content, what=f"artifact {name!r}"), self._now())
             await self._note(Note(self.session.fence, artifacts=(artifact,)))
             self._artifacts.add(name)
 
     async def spawn(self, tool: str, arguments: Mapping[str, Json], name: str | None) -> str:
         await self.parking.checkpoint()
-        mark = fingerprint("spawn", tool, arguments)
+        step_fingerprint = fingerprint("spawn", tool, arguments)
         # As above.
-        name = self.checkpoints.scoped(f"spawn {tool} {mark[-8:]}" if name is None else f"spawn {name}")
+        name = self.checkpoints.scoped(f"spawn {tool} {step_fingerprint[-8:]}" if name is None else f"spawn {name}")
         occurrence = self.checkpoints.next_occurrence(name)
-        step = self.checkpoints.find_step(name, occurrence, mark)
+        step = self.checkpoints.find_step(name, occurrence, step_fingerprint)
         if step is not None:
             return str(decode(step.result))
         async with self._limit_lock:
-            making = self._children.create_child(tool, arguments, self.checkpoints.count("spawn"))
-            child = await self.parking.run_busy(making)
-            await self._store_step(name, occurrence, mark, child.task.id, spawned=(child,))
+            creating = self._children.create_child(tool, arguments, self.checkpoints.count("spawn"))
+            child = await self.parking.run_busy(creating)
+            await self._store_step(name, occurrence, step_fingerprint, child.task.id, spawned=(child,))
         return child.task.id
 
     async def child_outcome(self, child_id: str) -> TaskOutcome:
         await self.parking.checkpoint()
         while True:
             # Read before the child, so that a child that ends in between is not waited for in vain.
-            seen = self.session.journal.task.signals
+            signals = self.session.journal.task.signals
             child = await self.parking.run_busy(self._children.view_child(child_id))
             if child.task.is_terminal:
                 await self.parking.run_busy(self.input_relay.withdraw(child.task.id))
                 return self._children.child_outcome(child)
             await self.parking.run_busy(self.input_relay.relay(child))
-            await self.parking.wait_for(lambda seen=seen: self._has_heard(seen))
+            await self.parking.wait_for(lambda signals=signals: self._has_new_signal(signals))
 
     async def cancel_child(self, child_id: str) -> None:
         """Cancel a child whose result is no longer needed."""
-        means, task = self.session.deps, self.session.task
-        cancel = Cancel(actor=f"task {task.id}", reason="its parent gave it up")
+        deps, task = self.session.deps, self.session.task
+        cancel = Cancel(actor=f"task {task.id}", reason="its parent no longer needs it")
         with suppress(IllegalTransition, TaskNotFound):
             scope = Scope.for_namespace(task.namespace)
-            await apply(means.store, TaskId(child_id), scope, cancel, now=means.clock.now())
+            await apply(deps.store, TaskId(child_id), scope, cancel, now=deps.clock.now())
 
     async def start_after(self, tool: str, arguments: Mapping[str, Json], result_as: str) -> str:
         await self.parking.checkpoint()
         return self._children.set_successor(tool, arguments, result_as)
 
-    async def _record(self, name: str, occurrence: int, mark: str, result: Json) -> None:
+    async def _record(self, name: str, occurrence: int, step_fingerprint: str, result: Json) -> None:
         async with self._limit_lock:
-            await self._store_step(name, occurrence, mark, result)
+            await self._store_step(name, occurrence, step_fingerprint, result)
 
     async def _store_step(
-        self, name: str, occurrence: int, mark: str, result: Json, spawned: tuple[Creation, ...] = ()
+        self, name: str, occurrence: int, step_fingerprint: str, result: Json, spawned: tuple[Creation, ...] = ()
     ) -> None:
-        most = self.session.deps.limits.steps
-        if self.checkpoints.step_count >= most:
-            raise TooLarge(f"task {self.session.task.id!r}", self.checkpoints.step_count + 1, most, "steps")
+        max_count = self.session.deps.limits.steps
+        if self.checkpoints.step_count >= max_count:
+            raise TooLarge(f"task {self.session.task.id!r}", self.checkpoints.step_count + 1, max_count, "steps")
         payload = encode(result, what=f"the result of step {name!r}")
-        step = Step(name, occurrence, mark, payload, self.session.fence, self._now())
+        step = Step(name, occurrence, step_fingerprint, payload, self.session.fence, self._now())
         await self._note(Note(self.session.fence, steps=(step,), spawned=spawned, quota=self._children.quota))
         self.checkpoints.add_step(step)
 
     async def _note(self, note: Note) -> None:
         await self.parking.run_busy(self.session.write_from_body(note))
 
-    def _has_heard(self, seen: int) -> bool | None:
-        return True if self.session.journal.task.signals != seen else None
+    def _has_new_signal(self, signals: int) -> bool | None:
+        return True if self.session.journal.task.signals != signals else None
 
     def _now(self) -> datetime:
         return self.session.deps.clock.now()
 
 
-def _shown(seconds: float) -> str:
+def _format_seconds(seconds: float) -> str:
     short = f"{seconds:g}"
     return short if float(short) == seconds else repr(seconds)
 
@@ -226,13 +228,15 @@ class StateMachineApi:
         await self._parking.run_busy(self._session.reload())
         state = self._session.journal.task.state
         if state is None:
-            raise InvalidValue(f"task {self._session.task.id!r} is no process: its workflow began after it")
+            raise InvalidValue(
+                f"task {self._session.task.id!r} is not a workflow instance: it was created before its tool had states"
+            )
         self._api.checkpoints.enter_scope(f"{state.number} {state.name}: ")
         self._session.state_number = state.number
-        for question in self._session.journal.inputs:
-            if question.is_open and question.asked_at < state.since:
+        for input_request in self._session.journal.inputs:
+            if input_request.is_open and input_request.asked_at < state.since:
                 # Requested in a state that the instance has left: no body waits for the answer.
-                await self._parking.run_busy(self._api.input_relay.close_input(question.key))
+                await self._parking.run_busy(self._api.input_relay.close_input(input_request.key))
         return instance_snapshot(self._session.journal, state)
 
     @property
@@ -240,13 +244,13 @@ class StateMachineApi:
         """The status that callers see: the state, and the reason for it."""
         return self._session.task.status_message
 
-    async def apply_transition(self, planned: PlannedTransition, situation: InstanceSnapshot, actor: str) -> bool:
+    async def apply_transition(self, planned: PlannedTransition, snapshot: InstanceSnapshot, actor: str) -> bool:
         """Take a transition. Returns False if another caller took one first."""
         # Unwritten progress of this state is of no use in the next.
         self._api.progress.take_pending()
         try:
             await self._parking.run_busy(
-                self._session.write_from_body(transition_command(planned, situation, actor, self._session.fence))
+                self._session.write_from_body(transition_command(planned, snapshot, actor, self._session.fence))
             )
         except WrongState:
             return False
@@ -257,18 +261,18 @@ class StateMachineApi:
         return True
 
     async def wait_until_left(
-        self, situation: InstanceSnapshot, until: datetime | None, action_task: "asyncio.Task[Any] | None"
+        self, snapshot: InstanceSnapshot, until: datetime | None, action_task: "asyncio.Task[Any] | None"
     ) -> bool:
         """Wait until another caller takes the instance out of its state, or until a time, and return False then.
 
         The action of the state may be running meanwhile.
         """
-        found = await self._parking.wait_for(lambda: self._has_left(situation), until, action_task=action_task)
-        return found is not None
+        result = await self._parking.wait_for(lambda: self._has_left(snapshot), until, action_task=action_task)
+        return result is not None
 
-    def _has_left(self, situation: InstanceSnapshot) -> bool | None:
+    def _has_left(self, snapshot: InstanceSnapshot) -> bool | None:
         state = self._session.task.state
-        return True if state is None or state.number != situation.number else None
+        return True if state is None or state.number != snapshot.number else None
 
 
 def state_machine_api(task: TaskContext) -> StateMachineApi:
@@ -278,7 +282,7 @@ def state_machine_api(task: TaskContext) -> StateMachineApi:
 
 def local_task_api(task: TaskContext) -> LocalTaskApi:
     """Return the task API of a workflow's body, which can do more than a context offers."""
-    _, desk, _ = task.internals()
-    if not isinstance(desk, LocalTaskApi):
-        raise ConfigurationError("a workflow runs in the event loop of its worker, not in a process of its own")
-    return desk
+    _, api, _ = task.internals()
+    if not isinstance(api, LocalTaskApi):
+        raise ConfigurationError("a workflow must run in the event loop of its worker, not in an isolated process")
+    return api

@@ -27,7 +27,7 @@ YIELD_SECONDS = 0.001
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Wait:
-    """What a branch of the body waits for."""
+    """A wait of one branch of the body."""
 
     poll: Callable[[], object | None]
     until: datetime | None
@@ -57,7 +57,7 @@ class ParkingPolicy:
         """The asyncio task of the body, if it has one: when that waits, there are no other branches."""
 
     def begin_step(self, name: str, occurrence: int) -> None:
-        """Note that a step is running: the attempt does not park."""
+        """Note that a step is running. The attempt does not park meanwhile."""
         self._running_steps.add((name, occurrence))
 
     def end_step(self, name: str, occurrence: int) -> None:
@@ -98,12 +98,12 @@ class ParkingPolicy:
                 await self._stop_if_due()
                 if wait.is_over(self._clock.now()):
                     break
-                left = self._seconds_until_park(is_alone=is_alone)
-                if left <= 0:
+                seconds = self._seconds_until_park(is_alone=is_alone)
+                if seconds <= 0:
                     await self._park()
                     continue
                 with self._demand.count_waiting(self._tool):
-                    await self._pass_time(until, left)
+                    await self._pass_time(until, seconds)
         finally:
             self._waits.remove(wait)
             self._touch()
@@ -130,10 +130,10 @@ class ParkingPolicy:
         """Return the seconds until the attempt has been idle long enough to park, as far as is known now."""
         if self._running_steps or self._calls or self._is_beside_work:
             return MIN_IDLE_SECONDS if self._slot_wanted.is_set() else max(self._park_after, MIN_IDLE_SECONDS)
-        enough = self._park_after
+        idle_seconds = self._park_after
         if self._slot_wanted.is_set():
-            enough = 0.0 if is_alone else MIN_IDLE_SECONDS
-        return self._last_active + enough - self._clock.monotonic()
+            idle_seconds = 0.0 if is_alone else MIN_IDLE_SECONDS
+        return self._last_active + idle_seconds - self._clock.monotonic()
 
     @property
     def _is_beside_work(self) -> bool:
@@ -149,10 +149,10 @@ class ParkingPolicy:
         self._session.park(min((wait.until for wait in self._waits if wait.until is not None), default=None))
         await self._session.raise_if_stopped()
 
-    async def _pass_time(self, until: datetime | None, left: float) -> None:
+    async def _pass_time(self, until: datetime | None, seconds: float) -> None:
         if until is not None:
-            left = min(left, (until - self._clock.now()).total_seconds())
-        events = [self._session.wait_for_change(), self._session.stopped.wait(), self._clock.sleep(left)]
+            seconds = min(seconds, (until - self._clock.now()).total_seconds())
+        events = [self._session.wait_for_change(), self._session.stopped.wait(), self._clock.sleep(seconds)]
         if not self._slot_wanted.is_set():
             events.append(self._slot_wanted.wait())
         await wait_first(*events)

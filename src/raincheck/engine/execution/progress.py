@@ -30,10 +30,10 @@ class ProgressReporter:
             self._message = self._message if message is None else str(message)
         except Exception as error:  # noqa: BLE001 - an invalid number, a message that can't be converted: any error
             if not self._has_warned:
-                logger.warning("task %s: a report was left out: %s", self._session.task.log_id, error)
+                logger.warning("task %s: dropped an invalid progress report: %s", self._session.task.log_id, error)
             self._has_warned = True
         if self._writer is None:
-            self._writer = asyncio.create_task(self._write_now_and_then())
+            self._writer = asyncio.create_task(self._write_at_intervals())
 
     def take_pending(self) -> tuple[Progress | None, str | None]:
         """Return and clear what is not written yet, for the next write."""
@@ -42,7 +42,7 @@ class ProgressReporter:
         return latest
 
     def restore_pending(self, progress: Progress | None, message: str | None) -> None:
-        """Restore reports whose write failed, as far as is known. Newer reports take precedence."""
+        """Restore reports whose write seems to have failed. Newer reports take precedence."""
         self._progress = self._progress or progress
         self._message = message if self._message is None else self._message
 
@@ -71,7 +71,7 @@ class ProgressReporter:
         except StoreError as error:
             logger.warning("task %s: a progress report was not written: %s", self._session.task.log_id, error)
 
-    async def _write_now_and_then(self) -> None:
+    async def _write_at_intervals(self) -> None:
         # The first report is written at once, so that a slow task is seen to have started.
         while (self._progress is not None or self._message is not None) and not self._session.is_stopped:
             await self._flush_if_possible()

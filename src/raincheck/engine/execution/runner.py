@@ -54,8 +54,8 @@ class AttemptRunner:
         self._settings = settings
         self._demand = demand
         self._on_settled = on_settled
-        self._chance = draw_jitter
-        # The context variables where the engine is made. Each attempt gets a copy, so that none sees what another set.
+        self._draw_jitter = draw_jitter
+        # The context variables at the engine's creation. Each attempt gets a copy and can't affect other attempts.
         self._variables = contextvars.copy_context()
         self._system_clock = SystemClock()
         self._is_stopping = False
@@ -86,36 +86,36 @@ class AttemptRunner:
         """
         tool = self._toolbox.find(task.tool)
         if tool is None:
-            raise UnknownTool(task.tool.name, (one.name for one in self._toolbox))
-        over = asyncio.Event()
-        self._unsettled.add(over)
+            raise UnknownTool(task.tool.name, (tool.name for tool in self._toolbox))
+        settled = asyncio.Event()
+        self._unsettled.add(settled)
         try:
             journal = journal or await self.read_journal(task)
             if journal is None or journal.task.attempt is None or journal.task.attempt_number != task.attempt_number:
                 return None
-            hold = self._new_session(journal, tool, over)
+            session = self._new_session(journal, tool, settled)
             if self._is_stopping or not may_start:
-                await self._hand_back(hold)
+                await self._hand_back(session)
                 return None
-            await self._run(hold, tool)
-            return hold.task
+            await self._run(session, tool)
+            return session.task
         finally:
-            over.set()
-            self._unsettled.discard(over)
+            settled.set()
+            self._unsettled.discard(settled)
 
     async def wait_until_settled(self) -> None:
         """Wait until the outcome of every attempt is written. Parts of a body may still be running then."""
-        for over in tuple(self._unsettled):
-            await over.wait()
+        for settled in tuple(self._unsettled):
+            await settled.wait()
 
-    def _new_session(self, journal: Journal, tool: TaskTool, over: asyncio.Event) -> AttemptSession:
+    def _new_session(self, journal: Journal, tool: TaskTool, settled: asyncio.Event) -> AttemptSession:
         """Create the session of an attempt."""
-        hold = AttemptSession(
-            self._deps, journal, tool.grace, over, is_coroutine=tool.execution_mode is ExecutionMode.LOOP
+        session = AttemptSession(
+            self._deps, journal, tool.grace, settled, is_coroutine=tool.execution_mode is ExecutionMode.LOOP
         )
         if tool.attempt_timeout is not None:
-            hold.renew_until = self._deps.clock.now() + timedelta(seconds=tool.attempt_timeout + tool.grace)
-        return hold
+            session.renew_until = self._deps.clock.now() + timedelta(seconds=tool.attempt_timeout + tool.grace)
+        return session
 
     async def _hand_back(self, session: AttemptSession) -> None:
         """Hand back an attempt before its start.
@@ -135,14 +135,14 @@ class AttemptRunner:
     def has_current(self, task: Task) -> bool:
         """Return whether an attempt on this task is running here and has not changed the task since."""
         return any(
-            hold.task.id == task.id and hold.task.version == task.version and not hold.settled.is_set()
-            for hold in self.sessions
+            session.task.id == task.id and session.task.version == task.version and not session.settled.is_set()
+            for session in self.sessions
         )
 
     async def read_journal(self, task: Task) -> Journal | None:
         """Read the journal, and retry while the store is unavailable. None if there is no such task.
 
-        To give up would look as if the attempt had been interrupted.
+        If it gave up, the attempt would count as interrupted.
         """
         tries = 0
         while True:
@@ -153,30 +153,30 @@ class AttemptRunner:
                 return None
             except StoreUnavailable as error:
                 tries += 1
-                logger.warning("task %s: will try again to read its journal, since %s", task.log_id, error)
+                logger.warning("task %s: its journal could not be read, will try again: %s", task.log_id, error)
                 await self._deps.clock.sleep(backoff_seconds(tries))
 
     def notify_changed(self, hint: ChangeHint) -> None:
         """Wake the attempts whose tasks may have changed."""
-        for hold in self.sessions:
-            if hint == ANY_TASK or hold.task.id in hint:
-                hold.watcher.wake_event.set()
+        for session in self.sessions:
+            if hint == ANY_TASK or session.task.id in hint:
+                session.watcher.wake_event.set()
 
     def stop_all(self, reason: StopReason) -> None:
         """Stop all attempts, and start none of those that are being claimed."""
         self._is_stopping = True
-        for hold in self.sessions:
-            hold.stop(reason)
+        for session in self.sessions:
+            session.stop(reason)
 
     def _attempt(self, session: AttemptSession, tool: TaskTool) -> AttemptExecution:
         checkpoints = Checkpoints(session.journal, tool.version)
-        reports = ProgressReporter(session, self._settings.progress_interval)
-        patience = ParkingPolicy(session, self._settings.park_after, self._demand)
-        offspring = ChildTasks(session, self._toolbox, self._settings.quota)
-        desk = LocalTaskApi(session, checkpoints, reports, patience, offspring)
+        progress = ProgressReporter(session, self._settings.progress_interval)
+        parking = ParkingPolicy(session, self._settings.park_after, self._demand)
+        children = ChildTasks(session, self._toolbox, self._settings.quota)
+        api = LocalTaskApi(session, checkpoints, progress, parking, children)
         # A character takes up to six bytes in JSON.
         traceback_limit = min(TRACEBACK_LIMIT, self._deps.limits.outcome // 8)
-        verdict = FailureMapper(session.task, tool, self._chance, traceback_limit)
+        failure_mapper = FailureMapper(session.task, tool, self._draw_jitter, traceback_limit)
         return AttemptExecution(
-            tool, session, checkpoints, reports, offspring, desk, verdict, self._on_settled, self._system_clock
+            tool, session, checkpoints, progress, children, api, failure_mapper, self._on_settled, self._system_clock
         )

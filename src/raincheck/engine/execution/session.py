@@ -35,26 +35,26 @@ class ChangeWatcher:
         self._refresh = refresh
         self._task = task
         self._clock = clock
-        self._call_off: Callable[[], object] | None = None
-        self._job: asyncio.Task[None] | None = None
+        self._cancel_start: Callable[[], object] | None = None
+        self._refreshing: asyncio.Task[None] | None = None
         self._is_over = False
         self.wake_event = asyncio.Event()
         """Set when the task may have changed."""
 
     def start_soon(self, clock: Clock) -> None:
-        self._call_off = clock.call_later(WATCH_DELAY, self.start)
+        self._cancel_start = clock.call_later(WATCH_DELAY, self.start)
 
     def start(self) -> None:
-        if self._job is None and not self._is_over:
-            self._job = asyncio.create_task(self._refresh_on_wake())
+        if self._refreshing is None and not self._is_over:
+            self._refreshing = asyncio.create_task(self._refresh_on_wake())
 
     async def stop(self) -> None:
         self._is_over = True
-        if self._call_off is not None:
-            self._call_off()
-        if self._job is not None:
-            self._job.cancel()
-            await asyncio.wait([self._job])
+        if self._cancel_start is not None:
+            self._cancel_start()
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+            await asyncio.wait([self._refreshing])
 
     async def _refresh_on_wake(self) -> None:
         while not self._is_over:
@@ -63,7 +63,7 @@ class ChangeWatcher:
             try:
                 await self._refresh()
             except StoreError as error:
-                logger.warning("task %s: can't be read just now: %s", self._task, error)
+                logger.warning("task %s: could not be read, will try again: %s", self._task, error)
                 await self._clock.sleep(RETRY_DELAY)
                 self.wake_event.set()
 
@@ -104,11 +104,10 @@ class AttemptSession:
         self.fence = journal.task.attempt_number
         self.stop_reason: StopReason | None = None
         self.park_command: Park | None = None
-        self.state_number: int | None = (
-            None  # The number of the state that the body of an instance is in, as far as it knows.
-        )
+        self.state_number: int | None = None
+        """The number of the state that the body of an instance is in, as far as the body knows."""
         self.renew_until: datetime | None = None
-        """When the attempt should long be over, so that its lease is no longer extended."""
+        """When the attempt should have ended long ago, so that its lease is no longer extended."""
         self.is_stop_seen = False
         """Whether the body knows that it has to stop. From then on, what it returns is not its result."""
         self.lease_until = journal.task.attempt.lease.expires_at if journal.task.attempt else None
@@ -154,8 +153,8 @@ class AttemptSession:
         self.park_command = Park(self.fence, self.journal.task.signals, until)
         self.stop(StopReason.PARK)
 
-    def see_stop(self) -> bool:
-        """Return whether the attempt has to stop, and note that the body has asked."""
+    def observe_stop(self) -> bool:
+        """Return whether the attempt has to stop, and note that the body now knows."""
         self.is_stop_seen |= self.is_stopped
         return self.is_stopped
 
@@ -166,14 +165,16 @@ class AttemptSession:
         branch ended by itself, the main branch might continue as if that branch had done its work.
         """
         if asyncio.get_running_loop() is not self._loop:
-            raise InvalidValue("a context belongs to the event loop that its body runs in: don't use it in another")
-        if not self.see_stop():
+            raise InvalidValue(
+                "a context belongs to the event loop that its body runs in: do not use it in another one"
+            )
+        if not self.observe_stop():
             return
         self.blocked_calls += 1
         try:
             if self.is_coroutine:
                 await self.settled.wait()
-            # A body that ignores the refusal asks again and again, and other tasks need the loop, too.
+            # A body that ignores the refusal calls again and again, and other tasks need the event loop.
             await asyncio.sleep(STOPPED_CALL_DELAY)
         finally:
             self.blocked_calls -= 1
@@ -230,7 +231,7 @@ class AttemptSession:
                 tries += 1
                 if type(error) is StoreError and tries == MAX_WRITE_TRIES:
                     raise
-                logger.warning("task %s: will try again to write, since %s", self.task.log_id, error)
+                logger.warning("task %s: a write failed, will try again: %s", self.task.log_id, error)
                 await self.deps.clock.sleep(backoff_seconds(tries))
                 if self.stop_reason is StopReason.LOST:
                     raise LeaseLost(self.task.id, self.fence) from error

@@ -45,18 +45,18 @@ class StepThreads:
         self.running: set[asyncio.Future[Any]] = set()
 
     @cached_property
-    def _room(self) -> asyncio.Semaphore:
+    def _limit(self) -> asyncio.Semaphore:
         # Created on first use: most bodies need none.
         return asyncio.Semaphore(MAX_STEP_THREADS)
 
     async def call(self, fn: Callable[[], T]) -> T:
         """Call the function in a new thread, and wait for its result."""
-        await self._room.acquire()
+        await self._limit.acquire()
         try:
             future = start_in_thread(fn, name="raincheck-step")
         except RuntimeError:
             # There are too many threads on this machine.
-            self._room.release()
+            self._limit.release()
             raise
         self.running.add(future)
         future.add_done_callback(self._end)
@@ -65,7 +65,7 @@ class StepThreads:
 
     def _end(self, future: "asyncio.Future[Any]") -> None:
         self.running.discard(future)
-        self._room.release()
+        self._limit.release()
 
 
 def _call_in_loop(loop: asyncio.AbstractEventLoop, *args: object) -> None:
@@ -82,6 +82,6 @@ def _settle(future: "asyncio.Future[T]", result: T, error: BaseException | None)
     if error is None:
         future.set_result(result)
     elif isinstance(error, StopIteration):
-        future.set_exception(RuntimeError(f"it raised {error!r}"))
+        future.set_exception(RuntimeError(f"the function raised {error!r}"))
     else:
         future.set_exception(error)

@@ -1,4 +1,4 @@
-"""The process of an isolated body, seen from inside. `process_body` starts it and has the other end of its connection.
+"""The process of an isolated body, from its own side. `process_body` starts it and has the other end of its connection.
 
 A coroutine runs in an event loop in the main thread. A plain function runs in the main thread itself, the only one that
 a signal can interrupt; an event loop in another thread carries its calls. One more thread listens to the connection, so
@@ -35,7 +35,7 @@ from raincheck.engine.isolation.protocol import (
 from raincheck.errors import NotJson, TooLarge, ToolError
 
 MAX_TEXT = 256 * 1024
-"""Maximum characters of a message or a traceback that are passed on."""
+"""Maximum characters of a message or a traceback that are sent."""
 
 STOPPED = pack_frame({"stopped": encode(True)})
 
@@ -59,16 +59,16 @@ def encode_error(error: BaseException, ref: FunctionRef) -> bytes:
         return pack_frame({"raised": encode(_describe(refused, ref))})
 
 
-def _describe(error: BaseException, place: FunctionRef) -> dict[str, Any]:
+def _describe(error: BaseException, ref: FunctionRef) -> dict[str, Any]:
     if isinstance(error, ToolError):
         encode(error.content, what="the content of a ToolError")  # type: ignore[arg-type] # encode rejects what is not JSON
-    is_ours = isinstance(error, ToolError) or errors.is_raincheck_error(type(error))
+    is_rebuildable = isinstance(error, ToolError) or errors.is_raincheck_error(type(error))
     return {
         "type": type(error).__qualname__,
         "message": _shorten(_text_of(error)),
         "traceback": _shorten("".join(traceback.format_exception(error))),
-        "kinds": [f"{place.module_of(kind)}.{kind.__qualname__}" for kind in type(error).__mro__],
-        "ours": describe_error(error) if is_ours and isinstance(error, Exception) else None,
+        "kinds": [f"{ref.module_of(kind)}.{kind.__qualname__}" for kind in type(error).__mro__],
+        "raincheck_error": describe_error(error) if is_rebuildable and isinstance(error, Exception) else None,
     }
 
 
@@ -76,7 +76,7 @@ def _text_of(error: BaseException) -> str:
     try:
         return str(error)
     except Exception:  # noqa: BLE001 - an error that can't be read is still an error
-        return "it can't say what it is: its __str__ fails"
+        return "(the error has no message: its __str__ fails)"
 
 
 def _shorten(text: str) -> str:
@@ -90,16 +90,16 @@ def main(descriptor: int) -> None:
     # Never closed: it ends with the process, and the listening thread must not take the closing for the end of the
     # engine.
     connection = socket.socket(fileno=descriptor)
-    order = receive_frame(connection)
-    if order is None:
+    start_message = receive_frame(connection)
+    if start_message is None:
         return
-    line = FrameSender(connection)
-    desk = RemoteTaskApi(line.send)
-    threading.Thread(target=_listen, args=(connection, desk), daemon=True).start()
+    sender = FrameSender(connection)
+    api = RemoteTaskApi(sender.send)
+    threading.Thread(target=_listen, args=(connection, api), daemon=True).start()
     # Line buffered, so that output is not lost when the process is killed.
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr] # it is a text file, in a fresh process
-    sys.argv[:] = order["argv"]
-    ChildBody(order, desk, stop, line).run()
+    sys.argv[:] = start_message["argv"]
+    ChildBody(start_message, api, stop, sender).run()
 
 
 class FrameSender:
@@ -153,7 +153,7 @@ class ChildBody:
     def __init__(self, start_message: Message, api: RemoteTaskApi, stop: StopSignal, sender: FrameSender) -> None:
         self._ref = FunctionRef(**start_message["body"])
         self._arguments: dict[str, Any] = start_message["arguments"]
-        self._info = TaskInfo(**start_message["facts"])
+        self._info = TaskInfo(**start_message["info"])
         self._api = api
         self._stop = stop
         self._sender = sender
@@ -182,11 +182,11 @@ class ChildBody:
                 self._send_final(encode_result(result, self._ref))
 
     async def _run_coroutine(self, body: Callable[..., Any]) -> None:
-        loop, job = asyncio.get_running_loop(), asyncio.create_task(self._run_to_frame(body))
-        with self._stop.on_stop(lambda: loop.call_soon_threadsafe(job.cancel)):
-            await asyncio.wait({job})
+        loop, running = asyncio.get_running_loop(), asyncio.create_task(self._run_to_frame(body))
+        with self._stop.on_stop(lambda: loop.call_soon_threadsafe(running.cancel)):
+            await asyncio.wait({running})
         # Before the loop is closed, which waits for threads that the body left running.
-        self._send_final(STOPPED if job.cancelled() else job.result())
+        self._send_final(STOPPED if running.cancelled() else running.result())
 
     async def _run_to_frame(self, body: Callable[..., Any]) -> bytes:
         # Every exception ends here: asyncio lets SystemExit and KeyboardInterrupt take down the whole loop.
@@ -202,8 +202,8 @@ class ChildBody:
     def _is_stopped(self) -> bool:
         return self._stop.is_requested or self._api.is_stopped
 
-    def _send_final(self, word: bytes) -> None:
-        self._sender.send(word, is_last=True)
+    def _send_final(self, frame: bytes) -> None:
+        self._sender.send(frame, is_last=True)
 
 
 def _do_nothing(*_: object) -> None:
@@ -214,11 +214,11 @@ def _raise_stopped() -> Never:
     raise BodyStopped
 
 
-def _listen(connection: socket.socket, desk: RemoteTaskApi) -> None:
-    # Signals are for the main thread, to interrupt what it waits for.
+def _listen(connection: socket.socket, api: RemoteTaskApi) -> None:
+    # Signals are for the main thread, to interrupt its waits.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     while (reply := receive_frame(connection)) is not None:
-        desk.on_reply(reply)
+        api.on_reply(reply)
     # The engine is gone, so there is nothing to work for. What the body started is killed too, unless this process was
     # started by hand and leads no group.
     if os.getpgrp() == os.getpid():
@@ -233,15 +233,15 @@ def _background_loop() -> Generator[asyncio.AbstractEventLoop]:
 
     async def serve() -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-        over = asyncio.Event()
-        running.set_result((asyncio.get_running_loop(), over))
-        await over.wait()
+        stopping = asyncio.Event()
+        running.set_result((asyncio.get_running_loop(), stopping))
+        await stopping.wait()
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
     thread.start()
-    loop, over = running.result()
+    loop, stopping = running.result()
     try:
         yield loop
     finally:
-        loop.call_soon_threadsafe(over.set)
+        loop.call_soon_threadsafe(stopping.set)
         thread.join()

@@ -16,16 +16,15 @@ from raincheck.errors import ConfigurationError
 _RERUN = "__mp_main__"
 
 FACTORY_ATTRIBUTE = "__raincheck_made_by__"
-"""The attribute of a body made by a factory from the function at its place: the factory ("module:name"), its options.
-"""
+"""The attribute of a body that a factory made from a function. It has the factory ("module:name") and its options."""
 
-# A program that starts itself when it is loaded would start processes without end.
+# The program that is being loaded. If loading it started the program again, there would be processes without end.
 _loading: list[str] = []
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionRef:
-    """The place of a tool's body, and how it is called."""
+    """The location of a tool's body, and how to call it."""
 
     tool: str
     module: str | None
@@ -37,9 +36,9 @@ class FunctionRef:
     is_async: bool
     context: str | None
     """The parameter that takes the context."""
-    made_by: str | None = None
-    """The factory that makes the body of the function found there; None if the function is the body."""
-    made_with: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    factory: str | None = None
+    """The factory that makes the body from the referenced function; None if the function is the body."""
+    factory_options: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def module_of(self, kind: type) -> str:
         """Return the module of a class under the name that the engine's process uses."""
@@ -59,9 +58,10 @@ def function_ref(tool: TaskTool) -> FunctionRef:
     script = getattr(main, "__file__", None) if is_main else None
     if module is None and script is None:
         raise ConfigurationError(
-            f"the body of tool {tool.name!r} was typed in, so another process can't find it: put it into a file"
+            f"the body of tool {tool.name!r} was defined interactively, so another process can't find it: "
+            f"put it into a file"
         )
-    made_by, made_with = getattr(body, FACTORY_ATTRIBUTE, (None, dict[str, Any]()))
+    factory, factory_options = getattr(body, FACTORY_ATTRIBUTE, (None, dict[str, Any]()))
     return FunctionRef(
         tool=tool.name,
         module=module,
@@ -70,35 +70,35 @@ def function_ref(tool: TaskTool) -> FunctionRef:
         is_main=is_main,
         is_async=tool.is_async,
         context=tool.context_parameter,
-        made_by=made_by,
-        made_with=made_with,
+        factory=factory,
+        factory_options=factory_options,
     )
 
 
 def load_function(ref: FunctionRef) -> Callable[..., Any]:
-    """Load the body in this process. This runs its module, except for what it guards.
+    """Load the body in this process. This runs its module, except for code under `if __name__ == "__main__":`.
 
     Raises:
-        ConfigurationError: it is not there; the message says what was searched for, and where.
+        ConfigurationError: it was not found. The message says what was searched for, and where.
     """
-    found: object = _load(ref)
-    where = f"{ref.module or 'the program'} ({getattr(found, '__file__', None) or 'which has no file'})"
+    target: object = _load(ref)
+    where = f"{ref.module or 'the program'} ({getattr(target, '__file__', None) or 'which has no file'})"
     for name in ref.qualname.split("."):
-        found = getattr(found, name, None)
-    if isinstance(found, TaskTool):
-        found = found.body
-    if not callable(found):
+        target = getattr(target, name, None)
+    if isinstance(target, TaskTool):
+        target = target.body
+    if not callable(target):
         raise ConfigurationError(
-            f"there is no function {ref.qualname!r} in {where}, as seen from a process of its own: "
+            f"there is no function {ref.qualname!r} in {where} when another process loads it: "
             f'define it at the top level, and not under `if __name__ == "__main__":`'
         )
-    if ref.made_by is None:
-        return found
-    module, _, maker = ref.made_by.partition(":")
-    return getattr(importlib.import_module(module), maker)(found, ref.tool, **ref.made_with)
+    if ref.factory is None:
+        return target
+    module, _, maker = ref.factory.partition(":")
+    return getattr(importlib.import_module(module), maker)(target, ref.tool, **ref.factory_options)
 
 
-def forbid_while_loading(what: str) -> None:
+def forbid_while_loading(subject: str) -> None:
     """Reject actions that a program must not take while it is loaded in the process of one of its tools.
 
     Raises:
@@ -106,19 +106,19 @@ def forbid_while_loading(what: str) -> None:
     """
     if _loading:
         raise ConfigurationError(
-            f"{what} is asked for while {_loading[0]} is loaded in the process of one of its tools: put what starts "
-            f'the program under `if __name__ == "__main__":`'
+            f"{subject} can't be started while {_loading[0]} is loaded in the process of one of its tools: put the "
+            f'code that starts the program under `if __name__ == "__main__":`'
         )
 
 
-def _load(place: FunctionRef) -> ModuleType:
-    what = str(place.script) if place.module is None else f"module {place.module!r}"
-    _loading.append(what)
+def _load(ref: FunctionRef) -> ModuleType:
+    label = str(ref.script) if ref.module is None else f"module {ref.module!r}"
+    _loading.append(label)
     try:
-        return _run_script(place.script) if place.module is None else importlib.import_module(place.module)
+        return _run_script(ref.script) if ref.module is None else importlib.import_module(ref.module)
     except Exception as error:
         raise ConfigurationError(
-            f"{what}, where {place.qualname!r} should be, can't be loaded in a process of its own: "
+            f"{label}, which should contain {ref.qualname!r}, can't be loaded in another process: "
             f"{type(error).__name__}: {error} (looked in {', '.join(sys.path)})"
         ) from error
     finally:

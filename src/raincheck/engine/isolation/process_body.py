@@ -45,14 +45,14 @@ from raincheck.tracebacks import text_logger
 
 
 class ProcessGroup:
-    """A process group that is not yet started, running, or gone."""
+    """A process group, which is not started yet, running, or gone."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = command
         # Guards the id: once the process was waited for, another process may get the id.
         self._lock = threading.Lock()
         self._pid: int | None = None
-        self._early: Signals | None = None
+        self._early_signal: Signals | None = None
 
     def run(self, connection: socket.socket) -> int | None:
         """Start the process and wait until it and all of its group are gone. Blocks, so it is for a thread.
@@ -64,20 +64,20 @@ class ProcessGroup:
             OSError: the process can't be started.
         """
         with connection:
-            if self._early is not None:
+            if self._early_signal is not None:
                 return None
             process = self._start(connection)
         with self._lock:
             self._pid = process.pid
-            if self._early is not None:
-                self._signal_group(self._early)
+            if self._early_signal is not None:
+                self._signal_group(self._early_signal)
         return self._reap(process)
 
     def signal(self, number: Signals) -> None:
         """Signal the process and all of its group. Nothing happens if it is gone."""
         with self._lock:
             if self._pid is None:
-                self._early = number
+                self._early_signal = number
             self._signal_group(number)
 
     def _start(self, connection: socket.socket) -> "subprocess.Popen[bytes]":
@@ -126,32 +126,32 @@ async def serve_calls(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     Raises:
         BadFrame: the process sent an invalid message, or one that it may not send.
     """
-    answering: dict[int, asyncio.Task[None]] = {}
-    begun: dict[int, tuple[str, int]] = {}
+    pending: dict[int, asyncio.Task[None]] = {}
+    started_steps: dict[int, tuple[str, int]] = {}
     try:
         while (message := await read_frame(reader)) is not None:
             if not FINAL_KEYS.isdisjoint(message):
                 return message
             if "cancel" in message:
-                _cancel(answering, message["cancel"])
-                # It crossed the answer on the way, so the body does not know that the step is marked as in progress.
-                if message["cancel"] in begun:
-                    api.drop_step(*begun.pop(message["cancel"]))
+                _cancel(pending, message["cancel"])
+                # The answer is on its way, so the body does not know that the step is marked as in progress.
+                if message["cancel"] in started_steps:
+                    api.drop_step(*started_steps.pop(message["cancel"]))
                 continue
             call = read_call(message)
-            if call.id in answering or len(answering) >= MAX_PENDING_CALLS:
+            if call.id in pending or len(pending) >= MAX_PENDING_CALLS:
                 raise BadFrame(
-                    f"a call has the number of another, or more than {MAX_PENDING_CALLS:,} wait for an answer"
+                    f"a call has the id of a pending call, or more than {MAX_PENDING_CALLS:,} calls are pending"
                 )
-            job = answering[call.id] = asyncio.create_task(
-                _answer(call, api, writer, begun), name=f"call of {call.name}"
+            answering = pending[call.id] = asyncio.create_task(
+                _answer(call, api, writer, started_steps), name=f"call of {call.name}"
             )
-            job.add_done_callback(partial(_forget, answering, call.id))
+            answering.add_done_callback(partial(_forget, pending, call.id))
         return None
     finally:
-        left = set(answering.values())
-        for job in left:
-            job.cancel()
+        left = set(pending.values())
+        for answering in left:
+            answering.cancel()
         await wait_until_done(*left)
 
 
@@ -163,18 +163,18 @@ async def wait_until_done(*futures: "asyncio.Future[Any]") -> None:
 
 
 async def _answer(
-    call: ApiCall, desk: TaskApi, writer: asyncio.StreamWriter, begun: dict[int, tuple[str, int]]
+    call: ApiCall, api: TaskApi, writer: asyncio.StreamWriter, started_steps: dict[int, tuple[str, int]]
 ) -> None:
     number = encode(call.id)
     try:
-        answer = await call.call_on(desk)
+        answer = await call.call_on(api)
         result = encode(answer, what=f"the answer to {call.name}")
         if call.name == "begin_step" and isinstance(answer, Mapping) and not answer["is_recorded"]:
-            begun[call.id] = call.arguments[0], cast("int", answer["occurrence"])
+            started_steps[call.id] = call.arguments[0], cast("int", answer["occurrence"])
         frame = pack_frame({"id": number, "result": result}, what=f"the answer to {call.name}")
     except Exception as error:
         if not isinstance(error, RaincheckError):
-            logger.exception("a call that came from the process of a body failed")
+            logger.exception("a call from the process of a body failed")
         frame = pack_frame({"id": number, "error": encode(describe_error(error))})
     except BaseException:
         # The attempt has to stop, or the body stopped waiting, and then this is not read.
@@ -185,15 +185,15 @@ async def _answer(
         await writer.drain()
 
 
-def _cancel(answering: "Mapping[int, asyncio.Task[None]]", number: object) -> None:
-    # An answer may have crossed it on the way: then there is nothing to cancel.
-    job = answering.get(number) if isinstance(number, int) else None
-    if job is not None:
-        job.cancel()
+def _cancel(pending: "Mapping[int, asyncio.Task[None]]", number: object) -> None:
+    # The answer may already be on its way. Then there is nothing to cancel.
+    answering = pending.get(number) if isinstance(number, int) else None
+    if answering is not None:
+        answering.cancel()
 
 
-def _forget(answering: "dict[int, asyncio.Task[None]]", number: int, job: "asyncio.Task[None]") -> None:  # noqa: ARG001 - asyncio passes it
-    del answering[number]
+def _forget(pending: "dict[int, asyncio.Task[None]]", number: int, _: "asyncio.Task[None]") -> None:
+    del pending[number]
 
 
 _FINAL_MESSAGE_TIMEOUT = 1.0
@@ -238,19 +238,19 @@ class ProcessBody:
         self._grace = call.tool.grace
         self._process = ProcessGroup(_command())
         self._is_stopping = call.is_stopped()
-        self._has_spoken = False
-        self._killing: asyncio.TimerHandle | None = None
+        self._has_final_message = False
+        self._kill_timer: asyncio.TimerHandle | None = None
         self.ended: asyncio.Future[BodyOutcome] = self._loop.create_future()
-        self._job = asyncio.create_task(self._run(call), name=f"body of {call.info.id}")
-        self._job.add_done_callback(self._end)
+        self._running = asyncio.create_task(self._run(call), name=f"body of {call.info.id}")
+        self._running.add_done_callback(self._end)
 
     def on_end(self, callback: Callable[[], None]) -> None:
         self.ended.add_done_callback(lambda _: callback())
 
     def request_stop(self) -> bool:
-        if self._has_spoken:
+        if self._has_final_message:
             return False
-        if not self._is_stopping and not self._job.done():
+        if not self._is_stopping and not self._running.done():
             self._is_stopping = True
             self._process.signal(signal.SIGTERM)
             self._kill_later()
@@ -259,75 +259,75 @@ class ProcessBody:
     async def _run(self, call: BodyCall) -> BodyOutcome:
         if self._is_stopping:
             return BodyFailure(asyncio.CancelledError())
-        order = _start_frame(call.tool, call.arguments, call.info)
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            reader, writer = await asyncio.open_unix_connection(sock=ours)
+        start_frame = _start_frame(call.tool, call.arguments, call.info)
+        engine_end, child_end = socket.socketpair()
+        with engine_end, child_end:
+            reader, writer = await asyncio.open_unix_connection(sock=engine_end)
             try:
-                writer.write(order)
-                return await self._wait_for_exit(theirs, self._serve(reader, writer, call.api))
+                writer.write(start_frame)
+                return await self._wait_for_exit(child_end, self._serve(reader, writer, call.api))
             finally:
                 writer.close()
                 with suppress(OSError):
                     await writer.wait_closed()
 
     def _on_final_message(self, _: object) -> None:
-        self._has_spoken = True
+        self._has_final_message = True
         self._kill_later()
 
     async def _wait_for_exit(
-        self, theirs: socket.socket, conversation: Coroutine[Any, Any, BodyOutcome | None]
+        self, child_end: socket.socket, serving: Coroutine[Any, Any, BodyOutcome | None]
     ) -> BodyOutcome:
-        talking = asyncio.create_task(conversation)
+        serving_task = asyncio.create_task(serving)
         # It has sent its final message, or will send no more. Threads that the body left behind don't keep it alive.
-        talking.add_done_callback(self._on_final_message)
-        gone = start_in_thread(partial(self._process.run, theirs), name="raincheck-process")
+        serving_task.add_done_callback(self._on_final_message)
+        exited = start_in_thread(partial(self._process.run, child_end), name="raincheck-process")
         try:
-            await asyncio.wait({gone})
+            await asyncio.wait({exited})
             # The final message may still be in flight. A process that the body started and that has left the group may
             # hold the connection open; that is not waited for.
-            await asyncio.wait({talking}, timeout=_FINAL_MESSAGE_TIMEOUT)
+            await asyncio.wait({serving_task}, timeout=_FINAL_MESSAGE_TIMEOUT)
         finally:
             # The process is still there if this asyncio task was cancelled, as it is when the event loop ends.
             self._process.signal(signal.SIGKILL)
-            talking.cancel()
-            await wait_until_done(gone, talking)
-        return self._read_outcome(gone, talking)
+            serving_task.cancel()
+            await wait_until_done(exited, serving_task)
+        return self._read_outcome(exited, serving_task)
 
     async def _serve(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, api: TaskApi
     ) -> BodyOutcome | None:
         try:
-            word = await serve_calls(reader, writer, api)
-            return None if word is None else _read_final_message(word)
+            message = await serve_calls(reader, writer, api)
+            return None if message is None else _read_final_message(message)
         except BadFrame as error:
             self._process.signal(signal.SIGKILL)
             return BodyFailure(error)
 
     def _read_outcome(
-        self, gone: "asyncio.Future[int | None]", talking: "asyncio.Task[BodyOutcome | None]"
+        self, exited: "asyncio.Future[int | None]", serving_task: "asyncio.Task[BodyOutcome | None]"
     ) -> BodyOutcome:
-        word = None if talking.cancelled() else talking.result()
-        if word is not None:
-            return word
+        outcome = None if serving_task.cancelled() else serving_task.result()
+        if outcome is not None:
+            return outcome
         try:
-            code = gone.result()
+            code = exited.result()
         except OSError as error:
             raise ProcessDied(f"its process can't be started: {error}") from error
         if code is None or self._is_stopping:
             return BodyFailure(asyncio.CancelledError())
         return BodyFailure(ProcessDied(_describe_death(code)))
 
-    def _end(self, job: "asyncio.Task[BodyOutcome]") -> None:
-        if self._killing is not None:
-            self._killing.cancel()
+    def _end(self, running: "asyncio.Task[BodyOutcome]") -> None:
+        if self._kill_timer is not None:
+            self._kill_timer.cancel()
         if not self.ended.done():
-            error = asyncio.CancelledError() if job.cancelled() else job.exception()
-            self.ended.set_result(job.result() if error is None else BodyFailure(error))
+            error = asyncio.CancelledError() if running.cancelled() else running.exception()
+            self.ended.set_result(running.result() if error is None else BodyFailure(error))
 
     def _kill_later(self) -> None:
-        if self._killing is None:
-            self._killing = self._loop.call_later(self._grace, self._process.signal, signal.SIGKILL)
+        if self._kill_timer is None:
+            self._kill_timer = self._loop.call_later(self._grace, self._process.signal, signal.SIGKILL)
 
 
 def _command() -> list[str]:
@@ -335,39 +335,47 @@ def _command() -> list[str]:
     return [sys.executable, *flags, "-c", _CHILD_CODE, *sys.path]
 
 
-def _start_frame(tool: TaskTool, arguments: Mapping[str, Json], facts: TaskInfo) -> bytes:
+def _start_frame(tool: TaskTool, arguments: Mapping[str, Json], info: TaskInfo) -> bytes:
     _check_system(tool)
     parts = {
         "body": encode(to_fields(function_ref(tool))),
         "arguments": encode(arguments, what="the arguments"),
-        "facts": encode(to_fields(facts), what="what the task knows"),
+        "info": encode(to_fields(info), what="the facts about the task"),
         "argv": encode([escape_surrogates(argument) for argument in sys.argv]),
     }
-    return pack_frame(parts, what="what the body begins with")
+    return pack_frame(parts, what="the start message of the body")
 
 
 def _check_system(tool: TaskTool) -> None:
     if os.name != "posix" or not sys.executable or getattr(sys, "frozen", False):
         raise ConfigurationError(
-            f'tool {tool.name!r} has isolation="process", which needs a POSIX system and a Python to start: '
-            f"leave it out on this one"
+            f'tool {tool.name!r} has isolation="process", which needs a POSIX system and a Python executable: '
+            f"leave it out on this system"
         )
 
 
-def _read_final_message(word: Message) -> BodyOutcome:
-    if "returned" in word:
-        return BodyResult(word["returned"])
-    return BodyFailure(_read_error(word["raised"]) if "raised" in word else asyncio.CancelledError())
+def _read_final_message(message: Message) -> BodyOutcome:
+    if "returned" in message:
+        return BodyResult(message["returned"])
+    return BodyFailure(_read_error(message["raised"]) if "raised" in message else asyncio.CancelledError())
 
 
 def _read_error(document: Any) -> Exception:  # noqa: ANN401 - JSON, checked here
     match document:
-        case {"type": str(name), "message": str(message), "traceback": str(trace), "kinds": [*kinds], "ours": ours}:
-            error = rebuild_error(ours) if ours else IsolatedError(name, message, tuple(map(str, kinds)), trace)
+        case {
+            "type": str(name),
+            "message": str(message),
+            "traceback": str(trace),
+            "kinds": [*kinds],
+            "raincheck_error": described,
+        }:
+            error = (
+                rebuild_error(described) if described else IsolatedError(name, message, tuple(map(str, kinds)), trace)
+            )
             error.add_note(f"In the process of the body:\n{trace}")
             return error
         case _:
-            raise BadFrame("an error is not described as one")
+            raise BadFrame("the description of an error is invalid")
 
 
 def _describe_death(code: int) -> str:

@@ -38,7 +38,7 @@ class BadFrame(Exception):
 
 
 def join_payloads(parts: Mapping[str, Payload]) -> Payload:
-    """Join payloads into an object as they are: they are not encoded again, and add no nesting depth of their own."""
+    """Join payloads into an object unchanged: they are not encoded again, and their nesting depth does not grow."""
     return Payload(b"{%b}" % b",".join(encode(name) + b":" + value for name, value in parts.items()))
 
 
@@ -89,7 +89,7 @@ def _receive(connection: socket.socket, size: int) -> bytes | None:
 def _size(head: bytes) -> int:
     size = int.from_bytes(head, "big")
     if size > FRAME_LIMIT:
-        raise BadFrame(f"a message of {size:,} bytes was announced, and {FRAME_LIMIT:,} are allowed")
+        raise BadFrame(f"a message of {size:,} bytes was announced, but at most {FRAME_LIMIT:,} are allowed")
     return size
 
 
@@ -109,16 +109,18 @@ def _refuse(constant: str) -> NoReturn:
 
 def describe_error(error: Exception) -> dict[str, Json]:
     """Return one of our errors as JSON. Any other error becomes a plain `RaincheckError`."""
-    ours = next((kind for kind in type(error).__mro__ if errors.is_raincheck_error(kind)), None)
-    if ours is None:
+    raincheck_type = next((kind for kind in type(error).__mro__ if errors.is_raincheck_error(kind)), None)
+    if raincheck_type is None:
         return {"type": RaincheckError.__name__, "message": escape_surrogates(f"{type(error).__qualname__}: {error}")}
-    facts = vars(error)
+    attributes = vars(error)
     return {
-        "type": ours.__name__,
+        "type": raincheck_type.__name__,
         "message": escape_surrogates(str(error)),
-        "attributes": {name: _as_json(value) for name, value in facts.items() if not name.startswith("_")},
+        "attributes": {name: _as_json(value) for name, value in attributes.items() if not name.startswith("_")},
         # JSON has no type for durations, and a caller that exceeds a quota needs to know when to try again.
-        "durations": {name: value.total_seconds() for name, value in facts.items() if isinstance(value, timedelta)},
+        "durations": {
+            name: value.total_seconds() for name, value in attributes.items() if isinstance(value, timedelta)
+        },
     }
 
 
@@ -127,17 +129,17 @@ def rebuild_error(document: object) -> RaincheckError:
 
     The class's constructor is not called: it would need the facts that the message was made of.
     """
-    known: Message = cast("Message", document) if isinstance(document, dict) else {}
-    kind = getattr(errors, str(known.get("type")), None)
+    fields: Message = cast("Message", document) if isinstance(document, dict) else {}
+    kind = getattr(errors, str(fields.get("type")), None)
     if not (isinstance(kind, type) and issubclass(kind, RaincheckError)):
         kind = RaincheckError
     error = kind.__new__(kind)
-    Exception.__init__(error, str(known.get("message", "")))
-    for name, value in _items(known.get("attributes")):
+    Exception.__init__(error, str(fields.get("message", "")))
+    for name, value in _items(fields.get("attributes")):
         # Never an attribute of the class itself, so that no method can be replaced.
         if not name.startswith("_") and not hasattr(kind, name):
             setattr(error, name, value)
-    for name, value in _items(known.get("durations")):
+    for name, value in _items(fields.get("durations")):
         if name in vars(error) and isinstance(value, int | float) and abs(value) < timedelta.max.total_seconds():
             setattr(error, name, timedelta(seconds=value))
     return error
@@ -166,12 +168,12 @@ _NUMBER = (int, float, NoneType)
 ALLOWED_CALLS: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     "report": {"done": _NUMBER, "total": _NUMBER, "message": (str, NoneType)},
     "begin_step": {"name": (str,), "fingerprint": (str,)},
-    "finish_step": {"name": (str,), "turn": (dict,), "fingerprint": (str,), "result": _ANYTHING},
+    "finish_step": {"name": (str,), "start": (dict,), "fingerprint": (str,), "result": _ANYTHING},
     "drop_step": {"name": (str,), "occurrence": (int,)},
     "ask": {"kind": (str,), "name": (str,), "request": _ANYTHING},
     "sleep": {"seconds": (int, float), "name": (str, NoneType)},
     "set_variables": {"variables": (dict,)},
-    "keep_artifact": {"name": (str,), "content": _ANYTHING},
+    "store_artifact": {"name": (str,), "content": _ANYTHING},
     "spawn": {"tool": (str,), "arguments": (dict,), "name": (str, NoneType)},
     "child_outcome": {"child_id": (str,)},
     "start_after": {"tool": (str,), "arguments": (dict,), "result_as": (str,)},
@@ -201,26 +203,30 @@ def read_call(message: Message) -> ApiCall:
         BadFrame: there is none, or not one that the task API accepts.
     """
     number, name, params = message.get("id"), message.get("call"), message.get("params")
-    wanted = ALLOWED_CALLS.get(name) if isinstance(name, str) else None
-    if type(number) is not int or wanted is None or not isinstance(params, dict):
+    parameters = ALLOWED_CALLS.get(name) if isinstance(name, str) else None
+    if type(number) is not int or parameters is None or not isinstance(params, dict):
         raise BadFrame(
-            f"a message is neither an ending nor a call: it has {', '.join(sorted(message))[:200] or 'nothing'}"
+            f"a message is neither a final message nor a call: it has {', '.join(sorted(message))[:200] or 'nothing'}"
         )
-    given = cast("Message", params)
-    if given.keys() != wanted.keys() or not all(isinstance(given[one], kinds) for one, kinds in wanted.items()):
-        raise BadFrame(f"{name!r} can't be called like that: it takes {', '.join(wanted) or 'nothing'}")
-    return ApiCall(number, cast("str", name), tuple(_read_argument(one, given[one]) for one in wanted))
+    arguments = cast("Message", params)
+    if arguments.keys() != parameters.keys() or not all(
+        isinstance(arguments[parameter], types) for parameter, types in parameters.items()
+    ):
+        raise BadFrame(f"{name!r} was called with invalid arguments: it takes {', '.join(parameters) or 'nothing'}")
+    return ApiCall(
+        number, cast("str", name), tuple(_read_argument(parameter, arguments[parameter]) for parameter in parameters)
+    )
 
 
 def _read_argument(name: str, value: Any) -> Any:  # noqa: ANN401 - JSON, and values made of it
     try:
         if name == "kind":
             return InputKind(value)
-        if name == "turn":
-            turn = StepStart(**value)
-            return StepStart(occurrence=index(turn.occurrence))
+        if name == "start":
+            start = StepStart(**value)
+            return StepStart(occurrence=index(start.occurrence))
     except (ValueError, TypeError) as error:
-        raise BadFrame(f"this is no {name}: {error}") from error
+        raise BadFrame(f"invalid {name}: {error}") from error
     return value
 
 
@@ -250,11 +256,11 @@ class RemoteTaskApi:
             self._drop_orphaned_step(number, reply.get("result"))
         _settle(answer, reply)
 
-    def _drop_orphaned_step(self, number: int, turn: Any) -> None:  # noqa: ANN401 - the answer to any call
+    def _drop_orphaned_step(self, number: int, start: Any) -> None:  # noqa: ANN401 - the answer to any call
         """Drop a step whose call was cancelled just when its answer arrived: no code is left to run it or report it."""
         name = self._pending_steps.pop(number, None)
-        if name is not None and turn is not None and not turn["is_recorded"]:
-            self.drop_step(name, turn["occurrence"])
+        if name is not None and start is not None and not start["is_recorded"]:
+            self.drop_step(name, start["occurrence"])
 
     async def report(self, done: float | None, total: float | None, message: str | None) -> None:
         await self._call("report", done=done, total=total, message=message)
@@ -262,12 +268,12 @@ class RemoteTaskApi:
     async def begin_step(self, name: str, fingerprint: str) -> StepStart:
         return StepStart(**await self._call("begin_step", name=name, fingerprint=fingerprint))
 
-    async def finish_step(self, name: str, turn: StepStart, fingerprint: str, result: Json) -> None:
-        await self._call("finish_step", name=name, turn=to_fields(turn), fingerprint=fingerprint, result=result)
+    async def finish_step(self, name: str, start: StepStart, fingerprint: str, result: Json) -> None:
+        await self._call("finish_step", name=name, start=to_fields(start), fingerprint=fingerprint, result=result)
 
     def drop_step(self, name: str, occurrence: int) -> None:
-        # Never sent by the thread of a plain function, which a signal may interrupt in the middle of a frame. Kept in
-        # order with the other calls, so sent at once if this is the loop that sends them.
+        # Never sent by the thread of a plain function, which a signal may interrupt in the middle of a frame. It stays
+        # in order with the other calls, so it is sent at once if this is the loop that sends them.
         if self._loop is None:
             return
         params: dict[str, Json] = {"name": name, "occurrence": occurrence}
@@ -285,8 +291,8 @@ class RemoteTaskApi:
     async def set_variables(self, variables: Mapping[str, Json]) -> None:
         await self._call("set_variables", variables=variables)
 
-    async def keep_artifact(self, name: str, content: Json) -> None:
-        await self._call("keep_artifact", name=name, content=content)
+    async def store_artifact(self, name: str, content: Json) -> None:
+        await self._call("store_artifact", name=name, content=content)
 
     async def spawn(self, tool: str, arguments: Mapping[str, Json], name: str | None) -> str:
         return await self._call("spawn", tool=tool, arguments=arguments, name=name)
@@ -304,7 +310,7 @@ class RemoteTaskApi:
         try:
             result = await answer
         except asyncio.CancelledError:
-            # Cancelled by the waiter, say after its own timeout, and not by the task API: so the task API is notified.
+            # Cancelled by the waiter, for example after a timeout, and not by the task API, which has to be notified.
             if self._answers.pop(number, None) is not None:
                 self._send(pack_frame({"cancel": encode(number)}))
             elif answer.done() and not answer.cancelled() and answer.exception() is None:
@@ -315,8 +321,8 @@ class RemoteTaskApi:
 
     def _send_call(self, call: str, params: Mapping[str, Json], answer: "asyncio.Future[Any] | None" = None) -> int:
         number = next(self._numbers)
-        given = join_payloads({name: encode(value, what=f"{name} (for {call})") for name, value in params.items()})
-        frame = pack_frame({"call": encode(call), "id": encode(number), "params": given}, what=f"a call of {call}")
+        encoded = join_payloads({name: encode(value, what=f"{name} (for {call})") for name, value in params.items()})
+        frame = pack_frame({"call": encode(call), "id": encode(number), "params": encoded}, what=f"a call of {call}")
         if answer is not None:
             self._answers[number] = answer
         if call == "begin_step":

@@ -55,14 +55,14 @@ class Claimer:
 
     @property
     def tools(self) -> frozenset[Tool]:
-        return frozenset[Tool]().union(*(pool.tools for pool in self.concurrency_groups))
+        return frozenset[Tool]().union(*(group.tools for group in self.concurrency_groups))
 
     @property
     def free_tools(self) -> frozenset[Tool]:
         if self._is_closed:
             return frozenset()
         return frozenset[Tool]().union(
-            *(pool.tools for pool in self.concurrency_groups if self.slots.free_slots(pool) > 0)
+            *(group.tools for group in self.concurrency_groups if self.slots.free_slots(group) > 0)
         )
 
     def close(self) -> None:
@@ -70,46 +70,48 @@ class Claimer:
         self._is_closed = True
 
     async def wait_for_claims(self) -> None:
-        """Wait until claims in flight have their slots: otherwise their tasks would wait for their leases to expire."""
+        """Wait until claims in flight have slots. Otherwise their tasks would wait for their leases to expire."""
         while self._claiming:
             await asyncio.wait(self._claiming)
 
     async def claim_next(self, job_tool: Tool | None) -> AttemptTask | None:
         free = self.free_tools
-        taken = await self.claim(free, 1, job_tool) if free else []
-        return taken[0] if taken else None
+        claimed = await self.claim(free, 1, job_tool) if free else []
+        return claimed[0] if claimed else None
 
     async def claim_following(self) -> AttemptTask | None:
         """Coalesce concurrent requests: callers that arrive while a claim is in flight share the next one."""
-        asking: asyncio.Future[AttemptTask | None] = asyncio.get_running_loop().create_future()
-        self._pending_requests.append(asking)
+        request: asyncio.Future[AttemptTask | None] = asyncio.get_running_loop().create_future()
+        self._pending_requests.append(request)
         if len(self._pending_requests) == 1 and not self._is_serving:
             self._is_serving = True
             spawn_background(self._serve_requests())
-        return await asking
+        return await request
 
     async def _serve_requests(self) -> None:
         try:
             while self._pending_requests:
-                asking, self._pending_requests = self._pending_requests, []
-                await self._claim_for(asking)
+                requests, self._pending_requests = self._pending_requests, []
+                await self._claim_for(requests)
         finally:
             self._is_serving = False
 
-    async def _claim_for(self, asking: list[asyncio.Future[AttemptTask | None]]) -> None:
-        free, begun = self.free_tools, list[AttemptTask]()
+    async def _claim_for(self, requests: list[asyncio.Future[AttemptTask | None]]) -> None:
+        free, attempts = self.free_tools, list[AttemptTask]()
         try:
             if free:
-                begun = await self.claim(free, min(len(asking), self.slots.free_slots_for_any(free)), withdraw_job=True)
+                attempts = await self.claim(
+                    free, min(len(requests), self.slots.free_slots_for_any(free)), withdraw_job=True
+                )
         except Exception as error:  # noqa: BLE001 - passed on to the callers
-            for one in asking:
-                if not one.done():
-                    one.set_exception(error)
+            for request in requests:
+                if not request.done():
+                    request.set_exception(error)
             return
-        # A caller that has left is not missed: claimed attempts run to their end.
-        for one, job in zip_longest(asking, begun):
-            if one is not None and not one.done():
-                one.set_result(job)
+        # A cancelled request needs no result: claimed attempts run to their end anyway.
+        for request, attempt in zip_longest(requests, attempts):
+            if request is not None and not request.done():
+                request.set_result(attempt)
 
     async def claim(
         self, tools: frozenset[Tool], limit: int, job_tool: Tool | None = None, *, withdraw_job: bool = False
@@ -119,7 +121,7 @@ class Claimer:
         Cancelling the caller does not stop the claim: what is claimed is started, or handed back if the claimer is
         closed.
         """
-        # Now, and not when the claim runs: a caller that checks before that would count on the same slots.
+        # Reserved now and not when the claim runs: otherwise another caller could count on the same slots.
         self.slots.reserve(tools, limit)
         claiming = spawn_background(self._claim(tools, limit, job_tool, withdraw_job))
         self._claiming.add(claiming)

@@ -1,7 +1,8 @@
 """Direct start: start a submitted task in the transaction that creates it, if it can run in this process.
 
 The task need not be queued, announced, polled for and claimed. That saves a commit and a few reads, which is most of
-the cost of a task that takes a millisecond. No task is overtaken: the store starts it only if no other task waits.
+the cost of a task that takes a millisecond. No task is overtaken: the store starts the new task only if no other task
+waits.
 """
 
 import asyncio
@@ -49,52 +50,55 @@ class DirectStarter:
         self._is_stopping = False
 
     def try_start(self, creation: Creation, now: datetime) -> asyncio.Future[Task] | None:
-        """Create a task, and run it if it is next. None if no slot is free for it, and it should only be created.
+        """Create a task, and run it if it is next. Returns None if no slot is free: then it should only be created.
 
         Cancelling the waiter does not stop a task that was started.
         """
         if self._is_stopping or not self._deps.store.capabilities.supports_direct_start:
             return None
         # Every group with free slots, and not only the task's own: another task may wait for the same slot.
-        pools = [pool for pool in self._toolbox.concurrency_groups if self._slots.free_slots(pool) > 0]
-        tools = pools[0].tools if len(pools) == 1 else frozenset[Tool]().union(*(pool.tools for pool in pools))
+        groups = [group for group in self._toolbox.concurrency_groups if self._slots.free_slots(group) > 0]
+        tools = groups[0].tools if len(groups) == 1 else frozenset[Tool]().union(*(group.tools for group in groups))
         if creation.task.tool not in tools:
-            if any(creation.task.tool in pool.tools for pool in self._toolbox.concurrency_groups):
+            if any(creation.task.tool in group.tools for group in self._toolbox.concurrency_groups):
                 self._dispatch.on_task_queued()
             return None
-        kept: asyncio.Future[Task] = asyncio.get_running_loop().create_future()
+        created: asyncio.Future[Task] = asyncio.get_running_loop().create_future()
         if self._claim_request.tools != tools:
             self._claim_request = replace(self._claim_request, tools=tools)
         self._pending_count += 1
-        self._slots.start(creation.task, self._create_and_run(creation, self._claim_request, now, kept))
-        return kept
+        self._slots.start(creation.task, self._create_and_run(creation, self._claim_request, now, created))
+        return created
 
     def stop_starting(self) -> None:
         """Start nothing new."""
         self._is_stopping = True
 
     async def stop(self) -> None:
-        """Start nothing new, and wait until tasks in flight are stored: they would wait for their leases to expire."""
+        """Start nothing new, and wait until tasks in flight are stored.
+
+        Otherwise they would wait for their leases to expire.
+        """
         self._is_stopping = True
         while self._pending_count:
             self._has_arrived.clear()
             await self._has_arrived.wait()
 
     async def _create_and_run(
-        self, creation: Creation, offer: ClaimRequest, now: datetime, kept: asyncio.Future[Task]
+        self, creation: Creation, claim: ClaimRequest, now: datetime, created: asyncio.Future[Task]
     ) -> Task | None:
         try:
-            task = await self._deps.store.create(creation, quota=self._quota, now=now, claim=offer)
+            task = await self._deps.store.create(creation, quota=self._quota, now=now, claim=claim)
         except BaseException as error:
-            self._resolve_created(kept, error)
+            self._resolve_created(created, error)
             if not isinstance(error, Exception):
                 raise
             # The task may have been stored, and only the confirmation was lost.
             return await self._run_if_started(creation.task) if isinstance(error, StoreError) else None
-        self._resolve_created(kept, task)
+        self._resolve_created(created, task)
         if task.id != creation.task.id:
             return None
-        if not self._is_ours(task.attempt):
+        if not self._started_here(task.attempt):
             if task.attempt is None:
                 self._dispatch.on_task_queued()
             return None
@@ -106,30 +110,30 @@ class DirectStarter:
         now = self._deps.clock.now()
         if now - asked_at > self._claim_request.lease_for / 3:
             with suppress(StoreError):
-                held = HeldAttempt(task.id, task.attempt_number)
-                await self._deps.store.extend_leases([held], until=now + self._claim_request.lease_for)
+                attempt = HeldAttempt(task.id, task.attempt_number)
+                await self._deps.store.extend_leases([attempt], until=now + self._claim_request.lease_for)
 
-    def _resolve_created(self, kept: asyncio.Future[Task], what: Task | BaseException) -> None:
+    def _resolve_created(self, created: asyncio.Future[Task], outcome: Task | BaseException) -> None:
         """Resolve the future of the submitter, unless it was cancelled."""
         self._pending_count -= 1
         self._has_arrived.set()
-        if kept.done():
+        if created.done():
             return
-        if isinstance(what, Task):
-            kept.set_result(what)
-        elif isinstance(what, Exception):
-            kept.set_exception(what)
+        if isinstance(outcome, Task):
+            created.set_result(outcome)
+        elif isinstance(outcome, Exception):
+            created.set_exception(outcome)
         else:
-            kept.cancel()
+            created.cancel()
 
     async def _run_if_started(self, task: Task) -> Task | None:
         """Run the task if it was started after all: no other process knows of it, and its lease would expire."""
         journal = await self._runner.read_journal(task)
-        if journal is None or not self._is_ours(journal.task.attempt):
+        if journal is None or not self._started_here(journal.task.attempt):
             return None
         return await self._run(journal.task, journal)
 
-    def _is_ours(self, attempt: Attempt | None) -> bool:
+    def _started_here(self, attempt: Attempt | None) -> bool:
         """Return whether this process started the attempt.
 
         Another process may have it by now, if the task was queued and the reply was late.
@@ -138,11 +142,11 @@ class DirectStarter:
 
     async def _run(self, task: Task, journal: Journal) -> Task | None:
         # Not if the engine was stopped meanwhile: another process can run it, and it need not be interrupted.
-        left = await self._runner.run_and_log_errors(task, journal, may_start=not self._is_stopping)
+        task_after = await self._runner.run_and_log_errors(task, journal, may_start=not self._is_stopping)
         # The attempt holds its slot until this returns. The next claim checks for free slots a few turns of the loop
         # later.
         self._dispatch.fill_freed_slot()
-        return left
+        return task_after
 
 
 def _first_journal(task: Task, creation: Creation) -> Journal:

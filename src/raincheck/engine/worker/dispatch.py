@@ -26,7 +26,7 @@ class ClaimLoop:
         self._is_stopping = False
 
     async def run(self) -> None:
-        await repeat("claiming", self._run_round, self._claimer.deps.clock, stop_when=lambda: self._is_stopping)
+        await repeat("claim loop", self._run_round, self._claimer.deps.clock, stop_when=lambda: self._is_stopping)
 
     def stop(self) -> None:
         """Claim nothing new. Running attempts continue."""
@@ -38,46 +38,47 @@ class ClaimLoop:
         self._claimer.demand.changed.clear()
         due_at = await self._claim_all()
         if due_at is not None and not self._is_stopping:
-            await self._rest(due_at)
+            await self._wait_until_due(due_at)
 
     async def _claim_all(self) -> datetime | None:
         """Claim for the free slots. Returns when to poll next; None after a claim, as there may be more."""
-        hands = self._claimer
-        now = hands.deps.clock.now()
-        due_at = now + timedelta(seconds=hands.settings.poll_interval)
-        can_run: list[ConcurrencyGroup] = []
-        asked: set[str] = set()
-        for pool in hands.concurrency_groups:
-            in_the_way = self._tools_blocking(pool)
-            if hands.slots.free_slots(pool) <= 0 and not in_the_way:
+        claimer = self._claimer
+        now = claimer.deps.clock.now()
+        due_at = now + timedelta(seconds=claimer.settings.poll_interval)
+        runnable: list[ConcurrencyGroup] = []
+        tools_to_park: set[str] = set()
+        for group in claimer.concurrency_groups:
+            blocking = self._tools_blocking(group)
+            if claimer.slots.free_slots(group) <= 0 and not blocking:
                 continue
-            next_due = await hands.deps.store.next_due(hands.namespace, pool.tools)
+            next_due = await claimer.deps.store.next_due(claimer.namespace, group.tools)
             if next_due is None or next_due > now:
                 due_at = min(due_at, next_due or due_at)
-            elif hands.slots.free_slots(pool) > 0:
-                can_run.append(pool)
+            elif claimer.slots.free_slots(group) > 0:
+                runnable.append(group)
             else:
-                asked |= in_the_way
+                tools_to_park |= blocking
         if self._is_stopping:
             return due_at
-        hands.demand.request_slots(asked)
-        return None if can_run and await self._claim(can_run) else due_at
+        claimer.demand.request_slots(tools_to_park)
+        return None if runnable and await self._claim(runnable) else due_at
 
-    async def _claim(self, can_run: list[ConcurrencyGroup]) -> bool:
-        # One claim for all groups, so that the store decides whose turn it is; and no more than fit into any of them.
+    async def _claim(self, runnable: list[ConcurrencyGroup]) -> bool:
+        # One claim for all groups, so that the store decides whose turn it is. It asks for no more tasks than fit into
+        # each of them.
         # Groups that were filled meanwhile are left out: when one of their attempts ends, there is another poll.
-        rooms = {pool: room for pool in can_run if (room := self._claimer.slots.free_slots(pool)) > 0}
-        if not rooms:
+        free_slots = {group: count for group in runnable if (count := self._claimer.slots.free_slots(group)) > 0}
+        if not free_slots:
             return False
-        tools = frozenset[Tool]().union(*(pool.tools for pool in rooms))
-        return bool(await self._claimer.claim(tools, min(rooms.values())))
+        tools = frozenset[Tool]().union(*(group.tools for group in free_slots))
+        return bool(await self._claimer.claim(tools, min(free_slots.values())))
 
-    def _tools_blocking(self, pool: ConcurrencyGroup) -> set[str]:
+    def _tools_blocking(self, group: ConcurrencyGroup) -> set[str]:
         """Return the tools whose attempts only wait, and would free a slot for the group if they parked."""
         waiting = {tool for tool, count in self._claimer.demand.waiting.items() if count}
-        return waiting if self._claimer.slots.is_full else waiting & {tool.name for tool in pool.tools}
+        return waiting if self._claimer.slots.is_full else waiting & {tool.name for tool in group.tools}
 
-    async def _rest(self, due_at: datetime) -> None:
+    async def _wait_until_due(self, due_at: datetime) -> None:
         clock = self._claimer.deps.clock
         seconds = (due_at - clock.now()).total_seconds()
         await wait_first(self._claimer.demand.changed.wait(), clock.sleep(seconds))
@@ -89,7 +90,7 @@ RECOVER_INTERVAL = 5.0
 """Seconds between two checks for tasks that should run and do not."""
 
 UNSERVED_SECONDS = 10.0
-"""Seconds without a start despite free slots, after which the queued tasks are known to have lost their jobs."""
+"""Seconds without a start despite free slots, after which queued tasks are treated as having lost their jobs."""
 
 
 class DispatchStrategy(Protocol):
@@ -104,7 +105,7 @@ class DispatchStrategy(Protocol):
         ...
 
     def start(self) -> Sequence["asyncio.Task[None]"]:
-        """Start the tasks that every process needs, whether or not it runs attempts."""
+        """Start the background tasks that every process needs, whether or not it runs attempts."""
         ...
 
     def on_attempt_settled(self, task: Task) -> None:
@@ -121,7 +122,7 @@ class DispatchStrategy(Protocol):
 
 
 class PollingDispatch(ClaimLoop):
-    """The store is the queue, and claims are all that it takes: also for due tasks, and for those of dead workers."""
+    """The store is the queue. Claims deliver every task, including due tasks and tasks of dead workers."""
 
     def start(self) -> Sequence["asyncio.Task[None]"]:
         return ()
@@ -144,24 +145,24 @@ class QueueDispatch:
         self._dispatcher = dispatcher
         self._has_parked = asyncio.Event()
         self._works = False
-        self._looked_at = claimer.deps.clock.monotonic()
+        self._checked_at = claimer.deps.clock.monotonic()
         self._was_unserved = False
         self._may_have_queued = False
         self._started_count = 0
 
     async def run(self) -> None:
         self._works = True
-        making_room = asyncio.create_task(self._request_waiting_slots(), name="raincheck room")
+        requesting_slots = asyncio.create_task(self._request_waiting_slots(), name="raincheck slot requests")
         try:
             await self._dispatcher.run(self._claimer)
         finally:
-            making_room.cancel()
+            requesting_slots.cancel()
 
     def stop(self) -> None:
         self._dispatcher.stop()
 
     def start(self) -> Sequence["asyncio.Task[None]"]:
-        recovering = repeat("recovering", self._recover, self._claimer.deps.clock)
+        recovering = repeat("queue recovery", self._recover, self._claimer.deps.clock)
         return [asyncio.create_task(recovering, name="raincheck recovery")]
 
     def on_attempt_settled(self, task: Task) -> None:
@@ -173,14 +174,14 @@ class QueueDispatch:
 
     def fill_freed_slot(self) -> None:
         if self._may_have_queued:
-            spawn_background(self._go_on())
+            spawn_background(self._run_following())
 
-    async def _go_on(self) -> None:
+    async def _run_following(self) -> None:
         try:
             while (running := await self._claim_following()) is not None:
                 await asyncio.wait([running])
         except Exception as error:  # noqa: BLE001 - waiting tasks have jobs, which deliver them
-            logger.debug("no other task was begun after one of this process: %s", error)
+            logger.debug("could not start a queued task in a freed slot: %s", error)
 
     async def _claim_following(self) -> AttemptFuture | None:
         # Before the claim: it may miss a task that is queued meanwhile.
@@ -191,12 +192,12 @@ class QueueDispatch:
         return running
 
     async def _request_waiting_slots(self) -> None:
-        """Make waiting bodies park when every slot is taken: another task may need one, and no notification says so."""
-        room = self._claimer.demand
+        """Make waiting bodies park when every slot is taken: another task may need one, without any notification."""
+        demand = self._claimer.demand
         while True:
-            await room.changed.wait()
-            room.changed.clear()
-            room.request_slots([tool.name for tool in self._claimer.tools] if self._claimer.slots.is_full else [])
+            await demand.changed.wait()
+            demand.changed.clear()
+            demand.request_slots([tool.name for tool in self._claimer.tools] if self._claimer.slots.is_full else [])
 
     async def _recover(self) -> None:
         clock = self._claimer.deps.clock
@@ -211,16 +212,16 @@ class QueueDispatch:
 
     async def _claim_tasks_without_jobs(self) -> None:
         """Claim queued tasks that have lost their jobs, for example because the job table was emptied."""
-        hands, elapsed = self._claimer, self._claimer.deps.clock.monotonic()
-        if elapsed < self._looked_at + UNSERVED_SECONDS:
+        claimer, elapsed = self._claimer, self._claimer.deps.clock.monotonic()
+        if elapsed < self._checked_at + UNSERVED_SECONDS:
             return
-        self._looked_at = elapsed
-        is_idle, self._started_count = hands.started_count == self._started_count, hands.started_count
-        has_room = is_idle and bool(hands.free_tools)
-        is_unserved = has_room and await hands.deps.store.next_due(hands.namespace, hands.free_tools) == DUE_NOW
+        self._checked_at = elapsed
+        is_idle, self._started_count = claimer.started_count == self._started_count, claimer.started_count
+        can_start = is_idle and bool(claimer.free_tools)
+        is_unserved = can_start and await claimer.deps.store.next_due(claimer.namespace, claimer.free_tools) == DUE_NOW
         if is_unserved and self._was_unserved:
             logger.warning("found queued tasks without a dispatcher job; claiming them directly")
-            while hands.free_tools and await hands.claim_next(None) is not None:
+            while claimer.free_tools and await claimer.claim_next(None) is not None:
                 pass
         self._was_unserved = is_unserved
 

@@ -30,9 +30,9 @@ class Heartbeat:
         self._loop = asyncio.new_event_loop()
         self._stopping = asyncio.Event()
         # A daemon thread, so that a program that forgets to stop it still exits.
-        self._thread = threading.Thread(target=self._run_thread, name="raincheck-keeper", daemon=True)
+        self._thread = threading.Thread(target=self._run_thread, name="raincheck-heartbeat", daemon=True)
         self._extended_at = deps.clock.now()
-        self._has_answered = True
+        self._has_responded = True
         self._has_warned = False
 
     def start(self) -> None:
@@ -55,29 +55,31 @@ class Heartbeat:
 
     async def _extend(self, store: Store) -> frozenset[TaskId]:
         now = self._deps.clock.now()
-        # A settled attempt may still hold its slot, and a later attempt of its task another one.
-        holds = [hold for hold in self._get_sessions() if not hold.settled.is_set()]
-        held = [hold.held_attempt for hold in holds if hold.renew_until is None or now < hold.renew_until]
+        # A settled attempt may still hold its slot while a later attempt of its task holds another one.
+        sessions = [session for session in self._get_sessions() if not session.settled.is_set()]
+        attempts = [
+            session.held_attempt for session in sessions if session.renew_until is None or now < session.renew_until
+        ]
         until = now + timedelta(seconds=self._lease)
-        lost = await store.extend_leases(held, until=until) if held else frozenset[TaskId]()
+        lost = await store.extend_leases(attempts, until=until) if attempts else frozenset[TaskId]()
         # Only now: if the store refuses, the leases are still late, and the next check should try again.
         self._extended_at = now
-        for hold in holds:
-            if hold.held_attempt in held and hold.task.id not in lost:
-                hold.lease_until = until
+        for session in sessions:
+            if session.held_attempt in attempts and session.task.id not in lost:
+                session.lease_until = until
         return lost
 
     def _notify_lost(self, lost: frozenset[TaskId]) -> None:
         """Wake the attempts that lost their leases. Each checks for itself: by now it may hold the task again."""
-        for hold in self._get_sessions():
-            if hold.task.id in lost:
-                hold.watcher.wake_event.set()
+        for session in self._get_sessions():
+            if session.task.id in lost:
+                session.watcher.wake_event.set()
 
     def _run_thread(self) -> None:
         try:
             self._loop.run_until_complete(self._run())
         except Exception:
-            logger.exception("the keeper of leases has ended: long bodies may lose their tasks")
+            logger.exception("the heartbeat has stopped: long attempts may lose their leases")
 
     async def _run(self) -> None:
         while not self._stopping.is_set():
@@ -99,26 +101,26 @@ class Heartbeat:
             await store.close()
 
     def _report_lost(self, lost: frozenset[TaskId]) -> bool:
-        if not self._has_answered and not self._has_warned:
-            running = ", ".join(f"{hold.task.log_id} ({hold.task.tool.name})" for hold in self._get_sessions())
+        if not self._has_responded and not self._has_warned:
+            running = ", ".join(f"{session.task.log_id} ({session.task.tool.name})" for session in self._get_sessions())
             logger.warning(
-                "the event loop has not answered for %.1f s: something blocks it. What runs: %s. "
-                'Make a body that blocks a plain function, or give it isolation="process"',
+                "the event loop has not responded for %.1f s: something blocks it. Running: %s. "
+                'Make the blocking body a plain function, or give its tool isolation="process"',
                 self._lease / 3,
                 running or "no task",
             )
-        self._has_warned = not self._has_answered
-        self._has_answered = False
+        self._has_warned = not self._has_responded
+        self._has_responded = False
         try:
-            self._engine_loop.call_soon_threadsafe(self._answer, lost)
+            self._engine_loop.call_soon_threadsafe(self._on_response, lost)
         except RuntimeError:
             # The engine's loop is closed: the program ended without stopping the engine.
             self._stopping.set()
             return False
         return True
 
-    def _answer(self, lost: frozenset[TaskId]) -> None:
-        self._has_answered = True
+    def _on_response(self, lost: frozenset[TaskId]) -> None:
+        self._has_responded = True
         self._notify_lost(lost)
 
     async def _pause(self) -> None:

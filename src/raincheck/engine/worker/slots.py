@@ -1,4 +1,4 @@
-"""Worker slots of one process: which attempts hold them, how many are free, and whether others need them."""
+"""Worker slots of one process: which attempts hold them, how many are free, and whether other tasks need them."""
 
 import asyncio
 import contextvars
@@ -16,7 +16,7 @@ from raincheck.tracebacks import text_logger
 class SlotDemand:
     """Shared by the worker, which assigns slots, and the attempts, which may wait in theirs.
 
-    Counted by tool, since a tool may have its own limit: then only its own attempts can free a slot for it.
+    Counted by tool, because a tool may have its own limit. Then only its own attempts can free a slot for it.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class SlotDemand:
         return self._wanted.get(tool) or self._wanted.setdefault(tool, asyncio.Event())
 
     def request_slots(self, tools: Collection[str]) -> None:
-        """Ask the waiting attempts of these tools, and of no others, to park."""
+        """Ask the waiting attempts of these tools to park, and withdraw the request from all other tools."""
         for tool, event in self._wanted.items():
             if tool in tools:
                 event.set()
@@ -54,7 +54,7 @@ class SlotDemand:
 logger = text_logger(__name__)
 
 AttemptTask: TypeAlias = asyncio.Task[Task | None]
-"""Runs an attempt to its end, and returns the task as it was left; None if that is not known."""
+"""Runs an attempt to its end, and returns the task as the attempt left it; None if that is not known."""
 
 
 class SlotPool:
@@ -82,27 +82,27 @@ class SlotPool:
 
     def free_slots(self, group: ConcurrencyGroup) -> int:
         """Return how many attempts of this group could start now."""
-        room = self._concurrency - len(self._running) - self._reserved.total()
+        free = self._concurrency - len(self._running) - self._reserved.total()
         if group.limit is None:
-            return room
-        taken = sum(task.tool in group.tools for task in self._running.values())
+            return free
+        running = sum(task.tool in group.tools for task in self._running.values())
         expected = sum(count for tools, count in self._reserved.items() if tools & group.tools)
-        return min(room, group.limit - taken - expected)
+        return min(free, group.limit - running - expected)
 
     def free_slots_for_any(self, tools: frozenset[Tool]) -> int:
         """Return how many attempts of any of these tools could start now."""
-        return min(self.free_slots(pool) for pool in self._toolbox.concurrency_groups if pool.tools & tools)
+        return min(self.free_slots(group) for group in self._toolbox.concurrency_groups if group.tools & tools)
 
     def start(self, task: Task, attempt: Coroutine[Any, Any, Task | None]) -> AttemptTask:
         """Run an attempt in a slot, which is free again when the attempt has ended."""
         # Not in the submitter's context: the request, and its caller's identity, need not live as long as the work.
         context = self._context.copy()
-        job = asyncio.get_running_loop().create_task(attempt, name=f"attempt on {task.id}", context=context)
-        self._running[job] = task
-        self._by_task[task.id] = job
-        job.add_done_callback(self._release_slot, context=context)
+        attempt_task = asyncio.get_running_loop().create_task(attempt, name=f"attempt on {task.id}", context=context)
+        self._running[attempt_task] = task
+        self._by_task[task.id] = attempt_task
+        attempt_task.add_done_callback(self._release_slot, context=context)
         self._notify_changed()
-        return job
+        return attempt_task
 
     def reserve(self, tools: frozenset[Tool], count: int) -> None:
         """Reserve slots for what a claim may return."""
@@ -121,8 +121,8 @@ class SlotPool:
         self._callbacks.append(callback)
 
     def _notify_changed(self) -> None:
-        for tell in self._callbacks:
-            tell()
+        for callback in self._callbacks:
+            callback()
 
     def on_hint(self, hint: ChangeHint) -> None:
         """Wake the worker, unless all changed tasks are running here: then there is nothing to claim."""
@@ -134,19 +134,19 @@ class SlotPool:
         if not task.is_terminal and self._by_task.pop(task.id, None) is not None:
             self._demand.changed.set()
 
-    def _release_slot(self, job: AttemptTask) -> None:
-        error = None if job.cancelled() else job.exception()
+    def _release_slot(self, attempt_task: AttemptTask) -> None:
+        error = None if attempt_task.cancelled() else attempt_task.exception()
         if error is not None:
-            logger.error("task %s: an attempt could not be run", self._running[job].log_id, exc_info=error)
-        left = None if job.cancelled() or error is not None else job.result()
+            logger.error("task %s: an attempt could not be run", self._running[attempt_task].log_id, exc_info=error)
+        task_after = None if attempt_task.cancelled() or error is not None else attempt_task.result()
         # If there were free slots, no task waits for this one, and a task that has ended needs none.
-        if left is None or not left.is_terminal or self._is_contended(self._running[job].tool):
+        if task_after is None or not task_after.is_terminal or self._is_contended(self._running[attempt_task].tool):
             self._demand.changed.set()
-        task_id = self._running.pop(job).id
-        if self._by_task.get(task_id) is job:
+        task_id = self._running.pop(attempt_task).id
+        if self._by_task.get(task_id) is attempt_task:
             del self._by_task[task_id]
         self._notify_changed()
 
     def _is_contended(self, tool: Tool) -> bool:
         """Return whether a task may be waiting for a slot that is about to be freed."""
-        return any(tool in pool.tools and self.free_slots(pool) <= 0 for pool in self._toolbox.concurrency_groups)
+        return any(tool in group.tools and self.free_slots(group) <= 0 for group in self._toolbox.concurrency_groups)

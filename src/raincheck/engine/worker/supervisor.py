@@ -35,8 +35,7 @@ CHECKS_PER_INTERVAL = 4
 """Number of checks for waiters due to poll, per poll interval."""
 
 DURATIONS_INTERVAL = 5.0
-"""Seconds between two syncs of task durations: those of other processes are loaded, and those measured here are saved.
-"""
+"""Seconds between two syncs of task durations with the store, which merges them with those of other processes."""
 
 DISPATCHER_STOP_TIMEOUT = 5.0
 """Seconds for the dispatcher to stop. It may be talking to a database that is unavailable."""
@@ -88,12 +87,12 @@ class Supervisor:
         self._listener_stack.enter_context(self._waiters.register_listener(self._on_hint, self._runner.has_current))
         self._heartbeat.start()
         clock = self._deps.clock
-        # The listener is first: it hears of every change from here on, whatever the other loops have read before.
+        # The listener is first, so that it receives every change that the other loops have not read yet.
         self._background_tasks = [
-            asyncio.create_task(repeat("listening", self._listen, clock), name="raincheck wakeups"),
-            asyncio.create_task(repeat("sweeping", self._sweeper.run_round, clock), name="raincheck sweeper"),
-            asyncio.create_task(repeat("looking", self._wake_due_waiters, clock), name="raincheck looks"),
-            asyncio.create_task(repeat("learning", self._sync_durations, clock), name="raincheck durations"),
+            asyncio.create_task(repeat("change listener", self._listen, clock), name="raincheck change listener"),
+            asyncio.create_task(repeat("sweeper", self._sweeper.run_round, clock), name="raincheck sweeper"),
+            asyncio.create_task(repeat("polling", self._wake_due_waiters, clock), name="raincheck polling"),
+            asyncio.create_task(repeat("task durations", self._sync_durations, clock), name="raincheck durations"),
         ]
         self._background_tasks += self._dispatch.start()
         if self._works:
@@ -122,15 +121,15 @@ class Supervisor:
         if self._demand.waiting.total():
             await asyncio.sleep(PARK_SECONDS)
         await wait_first(self._wait_for_attempts(), asyncio.sleep(self._settings.grace), self._hurry.wait())
-        patience = max((hold.grace for hold in self._runner.sessions), default=0.0) + UNWIND_TIMEOUT
+        unwind_seconds = max((session.grace for session in self._runner.sessions), default=0.0) + UNWIND_TIMEOUT
         self._runner.stop_all(StopReason.RELEASE)
         # A body that does not stop may continue: once it is handed back, it can't write any more.
-        await wait_first(self._runner.wait_until_settled(), asyncio.sleep(patience))
+        await wait_first(self._runner.wait_until_settled(), asyncio.sleep(unwind_seconds))
         working = () if self._working is None else (self._working,)
-        ending = (*self._background_tasks, *self._slots.running, *working)
-        for job in ending:
-            job.cancel()
-        await asyncio.gather(*ending, return_exceptions=True)
+        remaining = (*self._background_tasks, *self._slots.running, *working)
+        for task in remaining:
+            task.cancel()
+        await asyncio.gather(*remaining, return_exceptions=True)
         if self._durations.has_unsaved:
             await self._save_last_durations()
         await self._heartbeat.stop()
@@ -170,7 +169,7 @@ class Supervisor:
             async with asyncio.timeout(DURATIONS_SAVE_TIMEOUT):
                 await self._durations.refresh()
         except Exception as error:  # noqa: BLE001 - no error of the store is a reason not to stop
-            logger.warning("how long the last tasks took was not kept: %s", error)
+            logger.warning("the durations of the last tasks were not saved: %s", error)
 
     async def _wake_due_waiters(self) -> None:
         clock, seconds = self._deps.clock, self._settings.poll_interval

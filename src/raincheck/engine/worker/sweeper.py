@@ -27,11 +27,11 @@ class Sweeper:
         self._lease = settings.lease
         # Often enough that the tasks of a dead process resume at about the time when its lease expires. The read is
         # small, but with many machines there are many of them.
-        looks = 10 if deps.store.capabilities.make_dispatcher is None else 5
-        self._every = min(settings.lease / looks, settings.poll_interval)
+        rounds_per_lease = 10 if deps.store.capabilities.make_dispatcher is None else 5
+        self._every = min(settings.lease / rounds_per_lease, settings.poll_interval)
         self._prune_every = timedelta(seconds=settings.prune_interval)
         self._pruned_at: datetime | None = None
-        self._seen = deps.clock.now(), deps.clock.monotonic()
+        self._last_times = deps.clock.now(), deps.clock.monotonic()
         self._trusts_after = deps.clock.monotonic()
         self._was_away = False
 
@@ -44,7 +44,7 @@ class Sweeper:
             raise
 
     async def _run_round(self) -> None:
-        # Our own leases first: if the whole machine was asleep, our own work must not be treated as abandoned.
+        # Extend our own leases first: if the machine was asleep, our own attempts must not be treated as abandoned.
         await self._heartbeat.extend_if_late()
         # A hint may have been lost, so each attempt checks its task now and then.
         self._runner.notify_changed(ANY_TASK)
@@ -64,15 +64,15 @@ class Sweeper:
         theirs first.
         """
         now, elapsed = self._deps.clock.now(), self._deps.clock.monotonic()
-        before, elapsed_before = self._seen
-        self._seen = now, elapsed
+        before, elapsed_before = self._last_times
+        self._last_times = now, elapsed
         jump = (now - before).total_seconds() - (elapsed - elapsed_before)
         if jump > self._lease / 3:
-            logger.warning("the clock jumped ahead by %.0f s: nothing is taken back for %.0f s", jump, self._lease)
+            logger.warning("the clock jumped ahead by %.0f s: sweeping is suspended for %.0f s", jump, self._lease)
             self._trusts_after = elapsed + self._lease
         elif self._was_away:
             # Other workers could not extend their leases either.
-            logger.info("the store was away: nothing is taken back for %.0f s", self._lease)
+            logger.info("the store was unavailable: sweeping is suspended for %.0f s", self._lease)
             self._trusts_after = elapsed + self._lease
         self._was_away = False
         return elapsed >= self._trusts_after
@@ -81,7 +81,7 @@ class Sweeper:
         while swept := await sweep(self._deps.store, now=self._deps.clock.now(), limit=BATCH_SIZE):
             for task in swept:
                 number = task.attempt_number
-                logger.info("task %s was taken back from attempt %d: it is %s", task.log_id, number, task.phase)
+                logger.info("task %s: swept after attempt %d, and is now %s", task.log_id, number, task.phase)
             if len(swept) < BATCH_SIZE:
                 break
 

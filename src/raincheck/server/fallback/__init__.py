@@ -1,1 +1,1 @@
-"""Tasks for fallback hosts: five tools, and text that a model reads."""
+"""Serve tasks to hosts without task support, through five tools and texts that a model reads."""

@@ -3,8 +3,8 @@
 The SDK lists the same tools to every caller, so middleware adds the fallback tools for callers without tasks.
 
 If a tool of the server has the name of a fallback tool, the server's tool is listed and called. A server that reports
-its tools at startup is refused then. A low-level server reports them only to callers that list them, and other servers
-add tools while they run: to take calls away from those tools would break what has worked.
+its tools at startup is rejected at startup. A low-level server reports its tools only to callers that list them, and
+other servers add tools while they run. Redirecting calls from those tools would break callers that use them.
 
 A tool whose call may return a task id instead of its result declares that in its output schema, because hosts validate
 the structured content of an answer against the schema.
@@ -28,14 +28,14 @@ from raincheck.wire.fallback_tool_list import allow_task_output, list_fallback_t
 
 logger = text_logger(__name__)
 
-MOST_PAGES = 100
-"""Most pages to read of a list, which may never end."""
+MAX_PAGES = 100
+"""Maximum number of pages to read of a tool list, because a faulty server may never end it."""
 
 
 def declared_tool_names(server: Server[Any], names: Iterable[str]) -> set[str]:
-    """Return which of the names the server reports as its tools without a list. Most low-level servers report none."""
-    knows = server.get_tool_input_schema
-    return set() if knows is None else {name for name in names if knows(name) is not None}
+    """Return which names the server reports as its tools without `tools/list`. Most low-level servers report none."""
+    find_schema = server.get_tool_input_schema
+    return set() if find_schema is None else {name for name in names if find_schema(name) is not None}
 
 
 class NameConflicts:
@@ -44,49 +44,49 @@ class NameConflicts:
     def __init__(self, server: Server[Any], messages: FallbackMessages) -> None:
         self._server = server
         self._messages = messages
-        self._told: set[str] = set()
-        self._has_looked = False
+        self._warned: set[str] = set()
+        self._has_read_list = False
 
     def record(self, names: Iterable[str]) -> None:
         """Record the names of tools that the server has, and warn about each new conflict."""
-        found = set(names) & set(self._messages.tools)
-        self._messages.name_conflicts.update(found)
-        for name in sorted(found - self._told):
-            self._told.add(name)
+        conflicts = set(names) & set(self._messages.tools)
+        self._messages.name_conflicts.update(conflicts)
+        for name in sorted(conflicts - self._warned):
+            self._warned.add(name)
             logger.warning(
-                "the server has a tool %r of its own, so callers without tasks can't call ours of that name, by which "
-                'they go on with a task: give fallback_tools=FallbackTools.prefixed("…_")',
+                "the server's own tool %r has the name of a fallback tool, so callers without tasks can't call that "
+                'fallback tool: pass fallback_tools=FallbackTools.prefixed("…_") to rename the fallback tools',
                 name,
             )
 
     async def refresh(self, ctx: AnyContext) -> None:
         """Update the conflicts from the server's current tools, before a fallback tool is called or listed."""
         if self._server.get_tool_input_schema is not None:
-            known = declared_tool_names(self._server, self._messages.tools)
-            # The server may have removed a tool, too.
-            self._messages.name_conflicts.intersection_update(known)
-            self.record(known)
-        elif not self._has_looked and ctx.method == "tools/call":
-            await self._look_at_list(ctx)
+            declared = declared_tool_names(self._server, self._messages.tools)
+            # The server may also have removed a tool.
+            self._messages.name_conflicts.intersection_update(declared)
+            self.record(declared)
+        elif not self._has_read_list and ctx.method == "tools/call":
+            await self._read_list(ctx)
 
-    async def _look_at_list(self, ctx: AnyContext) -> None:
-        """Read the list once. From then on, conflicts are detected in the lists that callers request."""
+    async def _read_list(self, ctx: AnyContext) -> None:
+        """Read the server's tool list once. Later conflicts are detected in the lists that callers request."""
         try:
             async for page in self._pages(ctx):
                 self.record(tool["name"] for tool in page.get("tools", ()))
         except Exception:
-            # A server that can't list its tools must not keep callers from continuing with a task.
-            logger.exception("the tools of server %r can't be listed", self._server.name)
+            # If the server can't list its tools, callers must still be able to continue with a task.
+            logger.exception("failed to list the tools of server %r", self._server.name)
         else:
-            self._has_looked = True
+            self._has_read_list = True
 
     async def _pages(self, ctx: AnyContext) -> AsyncGenerator[dict[str, Any]]:
-        listing = self._server.get_request_handler("tools/list")
-        if listing is None:
+        entry = self._server.get_request_handler("tools/list")
+        if entry is None:
             return
         cursor: str | None = None
-        for _ in range(MOST_PAGES):
-            page = fields_of(await listing.handler(ctx, PaginatedRequestParams(cursor=cursor)))
+        for _ in range(MAX_PAGES):
+            page = fields_of(await entry.handler(ctx, PaginatedRequestParams(cursor=cursor)))
             yield page
             cursor = page.get("nextCursor")
             if not cursor:
@@ -116,23 +116,22 @@ class FallbackToolList:
         self._conflicts.record(tool["name"] for tool in page.get("tools", ()))
         if generation_of(ctx) is not Generation.FALLBACK:
             return result
-        theirs: list[dict[str, Any]] = [
+        own_tools: list[dict[str, Any]] = [
             allow_task_output(tool) if self._may_be_task(tool["name"]) else tool for tool in page.get("tools", ())
         ]
-        # Once, after all of the server's own tools.
+        # List the fallback tools once, after all of the server's own tools.
         if page.get("nextCursor") or not self._tools.has_mode("auto"):
-            return page | {"tools": theirs}
-        ours = list_fallback_tools(self._messages, may_list=await self._may_list(ctx))
+            return page | {"tools": own_tools}
+        fallback_tools = list_fallback_tools(self._messages, may_list=await self._may_list(ctx))
         # Clients reject a list that contains the same name twice.
-        return page | {
-            "tools": [*theirs, *(tool for tool in ours if tool["name"] not in self._messages.name_conflicts)]
-        }
+        listed = [tool for tool in fallback_tools if tool["name"] not in self._messages.name_conflicts]
+        return page | {"tools": [*own_tools, *listed]}
 
     async def _may_list(self, ctx: AnyContext) -> bool:
         try:
             return (await self._runtime.owner_of(ctx)).may_list
         except MCPError:
-            # If the server can't store tasks for this caller, the caller gets that error when it requests something.
+            # If the server can't store tasks for this caller, the caller's next request fails with that error.
             return False
 
     def _may_be_task(self, name: str) -> bool:

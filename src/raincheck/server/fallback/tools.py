@@ -1,8 +1,8 @@
-"""Serve the fallback tools, with which callers without tasks continue with a task.
+"""Serve the fallback tools, through which callers without tasks continue with a task.
 
-Errors are returned as text for a model. A model answers an input request for its user by calling a tool, and this
-module converts the call to an answer in the protocol. It accepts only what is certainly an answer: silence, or anything
-else, is not consent.
+Errors are returned as text for a model. A model answers an input request on behalf of its user by calling a tool, and
+this module converts the call to an answer in the protocol. It accepts only unambiguous answers: anything else, or
+silence, is not consent.
 """
 
 import asyncio
@@ -34,56 +34,57 @@ from raincheck.wire.fallback_tool_list import list_fallback_tools
 from raincheck.wire.fields import as_object
 
 PLACEHOLDER = re.compile(r"<(array|boolean|integer|number|object|reply|string|value)>")
-"""Matches the placeholder that an example has in place of the answer."""
+"""Matches a placeholder, which stands for a value in an example answer."""
 
 TEXT = "text"
-"""The field of a model's reply."""
+"""The field that contains a model's reply."""
 
 
 def parse_answer(question: InputRequest, arguments: Mapping[str, Any]) -> Json:
     """Convert the arguments of a call to an answer.
 
     Raises:
-        InvalidValue: they are not an answer.
+        InvalidValue: the arguments are not a valid answer.
     """
     answer: object = arguments.get("answer")
     if not isinstance(answer, Mapping) or set(cast("Mapping[str, Any]", answer)) == {"action"}:
-        raise InvalidValue("the answer is an object with what was asked for; to refuse is an `action` beside it")
-    # No form accepts null: some models send it for an empty value.
-    given: dict[str, Any] = {name: one for name, one in cast("Mapping[str, Any]", answer).items() if one is not None}
-    if any(isinstance(one, str) and PLACEHOLDER.fullmatch(one) for one in given.values()):
-        raise InvalidValue("put the real answer where the example has < and >")
+        raise InvalidValue("the answer must be an object with the requested values; to refuse, pass `action` instead")
+    # Drop null, which some models send for an empty value. No form accepts it.
+    values = {name: value for name, value in cast("Mapping[str, Any]", answer).items() if value is not None}
+    if any(isinstance(value, str) and PLACEHOLDER.fullmatch(value) for value in values.values()):
+        raise InvalidValue("replace each placeholder in < and > with the real answer")
     match question.kind:
         case InputKind.ELICITATION:
-            _check_fields(question, given)
-            return {"action": "accept", "content": given}
+            _check_fields(question, values)
+            return {"action": "accept", "content": values}
         case InputKind.SAMPLING:
-            if TEXT not in given:
-                raise InvalidValue('the answer is your reply, as {"text": "…"}')
-            said = {"type": "text", "text": str(given[TEXT])}
-            return {"role": "assistant", "model": "the caller's", "content": said}
+            if TEXT not in values:
+                raise InvalidValue('the answer must be your reply, as {"text": "…"}')
+            content = {"type": "text", "text": str(values[TEXT])}
+            return {"role": "assistant", "model": "the caller's", "content": content}
         case InputKind.ROOTS:
-            return given
+            return values
         case _:
             assert_never(question.kind)
 
 
-def _check_fields(question: InputRequest, given: Mapping[str, Any]) -> None:
-    """Reject fields that a form does not request: they would be dropped, and the rest taken for consent.
+def _check_fields(question: InputRequest, values: Mapping[str, Any]) -> None:
+    """Reject fields that a form does not request. They would be dropped, and the rest would count as consent.
 
     Raises:
         InvalidValue: the answer has a field that was not requested.
     """
     schema = as_object(as_object(decode(question.request)).get("requestedSchema"))
     fields = as_object(schema.get("properties"))
-    if set(given) == {TEXT} and TEXT not in fields:
-        raise InvalidValue("the answer is an object with what was asked for, not a text")
-    others = [name for name in given if fields and name not in fields]
-    if others:
-        raise InvalidValue(f"{', '.join(others)} is not asked for")
+    if set(values) == {TEXT} and TEXT not in fields:
+        raise InvalidValue("the answer must be an object with the requested values, not a text")
+    unknown = [name for name in values if fields and name not in fields]
+    if unknown:
+        raise InvalidValue(f"the question does not ask for {', '.join(unknown)}")
 
 
 MAX_LISTED = 3
+"""Maximum number of tasks in a list for a model."""
 
 REJECTED = -1
 """The protocol's error code for a request that the user rejects."""
@@ -93,7 +94,7 @@ CallAnswer: TypeAlias = dict[str, Any] | View
 
 
 class InvalidAnswer(InvalidValue):
-    """Arguments that are not an answer, with the tool result that explains why."""
+    """Raised for arguments that are not a valid answer, with the tool result that explains why."""
 
     def __init__(self, reason: str, result: dict[str, Any]) -> None:
         super().__init__(reason)
@@ -129,32 +130,32 @@ class FallbackToolCalls:
                 answer = await self._resume_wait(ctx, await self._waiter.accept_answers(params, owner))
             else:
                 arguments = _normalize(params.arguments)
-                await asyncio.to_thread(_check, params.name, self._schemas[params.name], arguments)
+                await asyncio.to_thread(_check_arguments, params.name, self._schemas[params.name], arguments)
                 answer = await self._handlers[params.name](ctx, arguments, owner)
-            return await self._ended(answer) if isinstance(answer, View) else {**COMPLETE, **answer}
+            return await self._render_ended(answer) if isinstance(answer, View) else {**COMPLETE, **answer}
         except TaskNotFound as error:
-            told = self._messages.unknown_task(error.task_id, may_list=owner.may_list)
+            result = self._messages.unknown_task(error.task_id, may_list=owner.may_list)
             refusal, task_id = as_protocol_error(error), error.task_id
         except RaincheckError as error:
             refusal, task_id = as_protocol_error(error), None
-            told = (
+            result = (
                 error.result if isinstance(error, InvalidAnswer) else error_result(clip_middle(refusal.error.message))
             )
         code = refusal.error.code
         audit.log_event(audit.REFUSED, owner, method=ctx.method, tool=params.name, task_id=task_id, code=code)
-        return {**told, **COMPLETE}
+        return {**result, **COMPLETE}
 
-    async def _ended(self, view: View) -> dict[str, Any]:
-        """Render the result of a terminal task, with a protocol error as a tool error.
+    async def _render_ended(self, view: View) -> dict[str, Any]:
+        """Render the result of a terminal task. A protocol error is rendered as a tool error.
 
-        A model reads a tool error reliably, while a host may not pass on a protocol error.
+        A tool error reaches the model reliably, while a host may not pass on a protocol error.
         """
         try:
             return await self._renderer.render_result(view)
         except MCPError as error:
             is_cancelled = view.task.phase is Phase.CANCELLED
-            why = describe_task(view.task) if is_cancelled else f"{view.task.tool.name} failed: {error.error.message}"
-            return {**error_result(why), **COMPLETE}
+            text = describe_task(view.task) if is_cancelled else f"{view.task.tool.name} failed: {error.error.message}"
+            return {**error_result(text), **COMPLETE}
 
     async def _wait(self, ctx: AnyContext, arguments: ToolArguments, owner: Owner) -> CallAnswer:
         view = await self._view(arguments, owner)
@@ -170,12 +171,14 @@ class FallbackToolCalls:
             view = await self._view(arguments, owner)
             return self._messages.status(view, now, self._runtime.estimate_remaining(view.task))
         if not owner.may_list:
-            return error_result("This server can't tell whose tasks are yours: give a task_id, or call the tool again.")
+            return error_result(
+                "This server can't tell which tasks are yours: pass a task_id, or call the original tool again."
+            )
         tool = arguments.get("tool")
         page = await self._runtime.engine.list_tasks(owner=owner, tool=tool)
-        # Running tasks first: the model is looking for those.
-        found = sorted(page.tasks, key=lambda task: task.is_terminal)
-        return self._messages.latest_tasks(found[:MAX_LISTED], now, tool)
+        # Unfinished tasks first, because the model is most likely to look for those.
+        tasks = sorted(page.tasks, key=lambda task: task.is_terminal)
+        return self._messages.latest_tasks(tasks[:MAX_LISTED], now, tool)
 
     async def _result(self, _: AnyContext, arguments: ToolArguments, owner: Owner) -> CallAnswer:
         view = await self._view(arguments, owner)
@@ -198,31 +201,33 @@ class FallbackToolCalls:
     async def _answer(self, ctx: AnyContext, arguments: ToolArguments, owner: Owner) -> CallAnswer:
         view = await self._view(arguments, owner)
         if view.task.is_terminal:
-            return await self._not_used(view)
-        waiting = {one.key: one for one in view.inputs}
-        if not waiting:
-            raise InvalidAnswer("nothing is asked", self._messages.no_open_question(view.task))
-        key = arguments.get("key", next(iter(waiting)) if len(waiting) == 1 else None)
-        if key not in waiting:
-            why = "say with `key` which question it answers" if key is None else f"no question has the key {key!r}"
-            raise InvalidAnswer(why, self._messages.invalid_answer(view, why))
+            return await self._answer_not_used(view)
+        questions = {question.key: question for question in view.inputs}
+        if not questions:
+            raise InvalidAnswer("the task has no open question", self._messages.no_open_question(view.task))
+        key = arguments.get("key", next(iter(questions)) if len(questions) == 1 else None)
+        if key not in questions:
+            reason = (
+                "pass the `key` of the question that it answers" if key is None else f"no question has the key {key!r}"
+            )
+            raise InvalidAnswer(reason, self._messages.invalid_answer(view, reason))
         try:
-            await self._submit_answer(view.task, waiting[key], arguments)
+            await self._submit_answer(view.task, questions[key], arguments)
         except InvalidValue as error:
-            why = str(error).removeprefix(f"the answer to {key!r} is not what was asked for: ")
-            raise InvalidAnswer(why, self._messages.invalid_answer(view, why)) from error
+            reason = str(error).removeprefix(f"the answer to {key!r} does not match the requested schema: ")
+            raise InvalidAnswer(reason, self._messages.invalid_answer(view, reason)) from error
         except IllegalTransition:
             # The task has just ended.
-            return await self._not_used(await self._view(arguments, owner))
+            return await self._answer_not_used(await self._view(arguments, owner))
         return await self._resume_wait(ctx, view.task)
 
-    async def _not_used(self, view: View) -> dict[str, Any]:
-        return self._messages.answer_not_used(view.task, await self._ended(view))
+    async def _answer_not_used(self, view: View) -> dict[str, Any]:
+        return self._messages.answer_not_used(view.task, await self._render_ended(view))
 
     async def _submit_answer(self, task: Task, question: InputRequest, arguments: ToolArguments) -> None:
         engine, action = self._runtime.engine, arguments.get("action", "accept")
         if action != "accept" and question.kind is not InputKind.ELICITATION:
-            refusal = ProtocolError(f"the caller said: {action}", REJECTED)
+            refusal = ProtocolError(f"the caller refused the request (action: {action})", REJECTED)
             await engine.answer_with_error(task.id, question.key, refusal, owner=task.owner)
             return
         answer = {"action": action} if action != "accept" else parse_answer(question, arguments)
@@ -241,20 +246,20 @@ def _id_of(arguments: ToolArguments) -> str:
 
 def _normalize(arguments: ToolArguments | None) -> dict[str, Any]:
     """Normalize arguments: some models send null or "" for an empty value, an object as text, or only its text."""
-    given = {name: value for name, value in (arguments or {}).items() if value not in (None, "")}
-    if isinstance(answer := given.get("answer"), str):
+    normalized = {name: value for name, value in (arguments or {}).items() if value not in (None, "")}
+    if isinstance(answer := normalized.get("answer"), str):
         try:
-            read: object = json.loads(answer)
+            parsed: object = json.loads(answer)
         except (ValueError, RecursionError):
-            read = None
-        given["answer"] = read if isinstance(read, dict) else {TEXT: answer}
-    return given
+            parsed = None
+        normalized["answer"] = parsed if isinstance(parsed, dict) else {TEXT: answer}
+    return normalized
 
 
-def _check(tool: str, schema: Any, arguments: ToolArguments) -> None:  # noqa: ANN401 - any JSON Schema
+def _check_arguments(tool: str, schema: Any, arguments: ToolArguments) -> None:  # noqa: ANN401 - any JSON Schema
     """Reject arguments that don't fit the schema. Runs in a thread, because the validator is imported on first use."""
     from jsonschema import Draft202012Validator
 
-    checking: Any = Draft202012Validator(schema)
-    for error in checking.iter_errors(dict(arguments)):
-        raise InvalidValue(f"{tool} can't be called like that: {error.message}")
+    validator: Any = Draft202012Validator(schema)
+    for error in validator.iter_errors(dict(arguments)):
+        raise InvalidValue(f"invalid arguments for {tool}: {error.message}")

@@ -75,7 +75,7 @@ class HttpServer(uvicorn.Server):
         )
         self.max_connections = max_connections()
         self._listening: list[socket.socket] = []
-        self._short_at: float | None = None
+        self._shortage_at: float | None = None
 
     def capture_signals(self) -> AbstractContextManager[None]:  # pyright: ignore[reportIncompatibleMethodOverride] - as a decorator makes it
         """Leave signals to the caller. uvicorn would end the process before the tasks have stopped."""
@@ -99,16 +99,16 @@ class HttpServer(uvicorn.Server):
 
     async def main_loop(self) -> None:
         async with asyncio.TaskGroup() as group:
-            accepting = [group.create_task(self._accept_connections(each)) for each in self._listening]
+            accept_tasks = [group.create_task(self._accept_connections(listening)) for listening in self._listening]
             await super().main_loop()
-            for one in accepting:
-                one.cancel()
+            for accept_task in accept_tasks:
+                accept_task.cancel()
 
     async def _accept_connections(self, listening: socket.socket) -> None:
         listening.listen(self.config.backlog)
         listening.setblocking(False)
         while True:
-            with anyio.move_on_after(None if self._short_at is None else RECOVERY_TIME) as quiet:
+            with anyio.move_on_after(None if self._shortage_at is None else RECOVERY_TIME) as quiet:
                 await anyio.wait_readable(listening)
             self._check_recovery()
             if quiet.cancelled_caught:
@@ -118,9 +118,9 @@ class HttpServer(uvicorn.Server):
             except OSError as error:
                 if error.errno in OUT_OF_RESOURCES:
                     self._report_shortage(str(error.strerror))
-                    self._make_room()
+                    self._close_idle_connections()
                 else:
-                    logger.debug("a connection could not be accepted: %s", error)
+                    logger.debug("could not accept a connection: %s", error)
                 await asyncio.sleep(RETRY_DELAY)
 
     async def _accept_connection(self, listening: socket.socket) -> None:
@@ -139,7 +139,7 @@ class HttpServer(uvicorn.Server):
     def _make_connection(self) -> HttpConnection:
         return HttpConnection(self.config, self.server_state, self.lifespan.state)
 
-    def _make_room(self) -> None:
+    def _close_idle_connections(self) -> None:
         """Close the connections that have been idle the longest, a few at once."""
         latest = asyncio.get_running_loop().time() - MIN_IDLE_TIME
         connections = cast("set[HttpConnection]", self.server_state.connections)
@@ -149,11 +149,11 @@ class HttpServer(uvicorn.Server):
             connection.transport.close()
 
     def _report_shortage(self, reason: str) -> None:
-        if self._short_at is None:
-            logger.warning("%s: closing idle connections; new ones wait until there is room", reason)
-        self._short_at = asyncio.get_running_loop().time()
+        if self._shortage_at is None:
+            logger.warning("%s: closing idle connections; new ones wait until a slot is free", reason)
+        self._shortage_at = asyncio.get_running_loop().time()
 
     def _check_recovery(self) -> None:
-        if self._short_at is not None and asyncio.get_running_loop().time() >= self._short_at + RECOVERY_TIME:
-            self._short_at = None
-            logger.warning("there is room for new connections again")
+        if self._shortage_at is not None and asyncio.get_running_loop().time() >= self._shortage_at + RECOVERY_TIME:
+            self._shortage_at = None
+            logger.warning("new connections are accepted again without delay")

@@ -38,7 +38,7 @@ from raincheck.server.tools.task_session import SdkContextFactory, run_resolvers
 AnyFunction = Callable[..., Any]
 
 CONTEXT_PARAMETER = "raincheck_context"
-"""The parameter of bodies that receives the context. The name is reserved: the others are the tool's arguments."""
+"""The parameter of bodies that receives the context. Its name is reserved. All others are the tool's arguments."""
 
 REQUEST_PARAMETER = "raincheck_request"
 """The parameter that passes the request to a tool that the program itself calls. Reserved, too."""
@@ -75,9 +75,11 @@ class ServedFunction:
 
         _look_like(stand_in, self.fn)
         stand_in.__signature__ = signature  # type: ignore[attr-defined] # where `inspect` looks first
-        notes = {one.name: one.annotation for one in signature.parameters.values()}
-        notes["return"] = signature.return_annotation
-        stand_in.__annotations__ = {one: note for one, note in notes.items() if note is not inspect.Parameter.empty}
+        annotations = {parameter.name: parameter.annotation for parameter in signature.parameters.values()}
+        annotations["return"] = signature.return_annotation
+        stand_in.__annotations__ = {
+            name: annotation for name, annotation in annotations.items() if annotation is not inspect.Parameter.empty
+        }
         return stand_in
 
     def body(self, isolation: str | None) -> AnyFunction:
@@ -88,8 +90,8 @@ class ServedFunction:
         """
         if isolation is not None and self.needs_loop:
             raise ConfigurationError(
-                f"tool {self.name!r} runs in a process of its own, where there is no server: it can take a "
-                f"TaskContext, and neither a Context nor Resolve(...) parameters"
+                f"tool {self.name!r} runs in a separate process, where there is no server: it can take a TaskContext, "
+                f"but no Context and no Resolve(...) parameters"
             )
         body = self._loop_body() if self.is_async or self.needs_loop else self._thread_body()
         _look_like(body, self.fn)
@@ -107,16 +109,13 @@ class ServedFunction:
                 values = self._read(arguments)
                 first: InputRequiredResult | None = None
                 if not self.needs_loop:
-                    # It can't see earlier answers, so mostly there is one round, which needs nothing of a call.
+                    # It can't see earlier answers, so there is mostly one round, which needs no call parameters.
                     result = self._convert(await self._call(task, values))
                     if not isinstance(result, InputRequiredResult):
                         return encode_result(result)
                     first = result
-                params, play = (
-                    self._sdk_contexts.call_params(task, self.name, arguments),
-                    partial(self._run_round, task, values),
-                )
-                return encode_result(await run_rounds(task, params, play, first))
+                params = self._sdk_contexts.call_params(task, self.name, arguments)
+                return encode_result(await run_rounds(task, params, partial(self._run_round, task, values), first))
 
         return body
 
@@ -131,26 +130,26 @@ class ServedFunction:
 
     async def _run_round(self, task: TaskContext, values: Mapping[str, Any], params: CallToolRequestParams) -> Any:  # noqa: ANN401 - the SDK's results
         context = self._sdk_contexts.task_context(task, params)
-        found = await run_resolvers(self.sdk, values, context)
-        if isinstance(found, InputRequiredResult):
-            return found
-        given = {**values, **found}
+        resolved = await run_resolvers(self.sdk, values, context)
+        if isinstance(resolved, InputRequiredResult):
+            return resolved
+        arguments = {**values, **resolved}
         if self.sdk.context_kwarg is not None:
-            given[self.sdk.context_kwarg] = context
-        return self._convert(await self._call(task, given))
+            arguments[self.sdk.context_kwarg] = context
+        return self._convert(await self._call(task, arguments))
 
-    async def _call(self, task: TaskContext, given: Mapping[str, Any]) -> Any:  # noqa: ANN401 - whatever it returns
+    async def _call(self, task: TaskContext, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - whatever it returns
         if self.is_async:
-            return await self.fn(**given, **self._with_task(task))
-        beside = SyncTaskContext.from_async(task, asyncio.get_running_loop())
-        return await task.step_threads.call(partial(self.fn, **given, **self._with_task(beside)))
+            return await self.fn(**arguments, **self._with_task(task))
+        sync_task = SyncTaskContext.from_async(task, asyncio.get_running_loop())
+        return await task.step_threads.call(partial(self.fn, **arguments, **self._with_task(sync_task)))
 
     def _convert(self, value: Any) -> CallToolResult | InputRequiredResult:  # noqa: ANN401 - whatever it returned
         try:
             return self.sdk.fn_metadata.convert_result(value)
         except Exception as error:
             # The work is done. Repeating it would not make the result fit.
-            raise InvalidValue(f"tool {self.name!r} returned what does not fit its return type") from error
+            raise InvalidValue(f"tool {self.name!r} returned a value that does not fit its return type") from error
 
     def _read(self, arguments: Mapping[str, Json]) -> dict[str, Any]:
         try:
@@ -158,7 +157,7 @@ class ServedFunction:
         except ValidationError as error:
             # They fitted when the task was created, so the tool has changed since.
             content = as_json(describe_failure(self.name, error))
-            raise ToolError(f"the arguments do not fit tool {self.name!r} any more", content) from error
+            raise ToolError(f"the stored arguments no longer fit tool {self.name!r}", content) from error
 
     def _with_task(self, task: TaskContext | SyncTaskContext) -> dict[str, Any]:
         return {} if self._context_name is None else {self._context_name: task}
@@ -168,15 +167,15 @@ class ServedFunction:
             signature = inspect.signature(self.fn, eval_str=True)
         except (NameError, SyntaxError, TypeError, ValueError) as error:
             raise ConfigurationError(f"the signature of tool {self.name!r} can't be read: {error}") from error
-        for ours in (CONTEXT_PARAMETER, REQUEST_PARAMETER):
-            if ours in signature.parameters:
-                raise ConfigurationError(f"tool {self.name!r}: {ours!r} is our own name: give the parameter another")
-        kept = [one for one in signature.parameters.values() if one.name != self._context_name]
-        return signature.replace(parameters=kept)
+        for reserved in (CONTEXT_PARAMETER, REQUEST_PARAMETER):
+            if reserved in signature.parameters:
+                raise ConfigurationError(f"tool {self.name!r}: {reserved!r} is a reserved name: rename the parameter")
+        arguments = [parameter for name, parameter in signature.parameters.items() if name != self._context_name]
+        return signature.replace(parameters=arguments)
 
 
 def request_parameter(sdk: SdkTool) -> tuple[inspect.Parameter, ...]:
-    """Return the parameter by which the SDK passes its context to a function that does not ask for it."""
+    """Return the parameter by which the SDK passes its context to a function that does not take it."""
     if sdk.context_kwarg is not None:
         return ()
     return (inspect.Parameter(REQUEST_PARAMETER, inspect.Parameter.KEYWORD_ONLY, annotation=Context),)
@@ -203,22 +202,22 @@ def name_of(fn: AnyFunction, name: str | None) -> str:
     Raises:
         ConfigurationError: the function has no name.
     """
-    found = name or cast("str", getattr(fn, "__name__", ""))
-    if not found or found == "<lambda>":
-        raise ConfigurationError(f"{fn!r} has no name of its own: give the tool one, with name=…")
-    return found
+    tool_name = name or cast("str", getattr(fn, "__name__", ""))
+    if not tool_name or tool_name == "<lambda>":
+        raise ConfigurationError(f"{fn!r} has no name: pass the name of the tool as name=…")
+    return tool_name
 
 
 def make_direct_call(sdk: SdkTool, runtime: ServerRuntime) -> Callable[..., Any]:
     """Return the function that runs when the program calls the tool. It waits for the task, which no caller sees."""
     name, context_name = sdk.name, sdk.context_kwarg or REQUEST_PARAMETER
     not_arguments = {context_name, *sdk.resolved_params}
-    leaving, showing = AbandonedCalls(runtime), TaskRenderer(runtime)
+    abandoned_calls, renderer = AbandonedCalls(runtime), TaskRenderer(runtime)
 
     async def call(**values: Any) -> CallToolResult:  # noqa: ANN401 - arguments of any tool
         if is_in_task_body():
             # The task would hold its slot while it waits for another task. Enough of them would deadlock.
-            raise ConfigurationError(f"a task that needs tool {name!r} calls it with `task.spawn`")
+            raise ConfigurationError(f"a task can't call tool {name!r} directly: call it with `task.spawn`")
         arguments = {key: value for key, value in values.items() if key not in not_arguments}
         ctx = request_of(values[context_name])
         owner = Owner.local() if ctx is None else await runtime.owner_of(ctx)
@@ -226,11 +225,12 @@ def make_direct_call(sdk: SdkTool, runtime: ServerRuntime) -> Callable[..., Any]
         caller = {} if ctx is None else describe_caller(ctx)
         caller["capabilities"] = {}
         engine = runtime.engine
-        creating = engine.submit(
+        creation = engine.submit(
             name, to_jsonable_python(arguments), owner=owner, caller=caller, timeout=UNSEEN_TASK_TIMEOUT
         )
-        task = await leaving.wait_for_creation(creating)
-        result = await showing.render_result(await leaving.wait_or_cancel(task, engine.wait(task.id, owner=owner)))
+        task = await abandoned_calls.wait_for_creation(creation)
+        view = await abandoned_calls.wait_or_cancel(task, engine.wait(task.id, owner=owner))
+        result = await renderer.render_result(view)
         if result.get("isError"):
             raise SdkToolError(text_of(result))
         return CallToolResult.model_validate(result)

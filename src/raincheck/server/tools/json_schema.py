@@ -50,15 +50,17 @@ class InputSchema:
         try:
             kind.check_schema(self.listed)
         except SchemaError as error:
-            raise ConfigurationError(f"tool {tool!r}: its input schema is none: {error.message}") from error
+            raise ConfigurationError(f"tool {tool!r}: its input schema is invalid: {error.message}") from error
         if self.listed.get("type") != "object":
-            raise ConfigurationError(f'tool {tool!r}: arguments are an object, so its input schema has type: "object"')
-        for ours in (CONTEXT_PARAMETER, REQUEST_PARAMETER):
-            if ours in self.names:
-                raise ConfigurationError(f"tool {tool!r}: {ours!r} is our own name: give the argument another")
-        wrong = find_invalid_x_mcp_header(self.listed)
-        if wrong is not None:
-            raise ConfigurationError(f"tool {tool!r} has an x-mcp-header in its input schema that can't be: {wrong}")
+            raise ConfigurationError(
+                f'tool {tool!r}: its input schema must have "type": "object", because arguments are an object'
+            )
+        for reserved in (CONTEXT_PARAMETER, REQUEST_PARAMETER):
+            if reserved in self.names:
+                raise ConfigurationError(f"tool {tool!r}: {reserved!r} is a reserved name: rename the argument")
+        problem = find_invalid_x_mcp_header(self.listed)
+        if problem is not None:
+            raise ConfigurationError(f"tool {tool!r} has an invalid x-mcp-header in its input schema: {problem}")
         # The registry is empty, so that no schema makes the server fetch anything.
         self._validator: Any = kind(self.listed, registry=Registry())
 
@@ -69,14 +71,14 @@ class InputSchema:
 
     def describe_errors(self, arguments: Mapping[str, Any]) -> str | None:
         """Return a description of the errors in arguments; None if they fit."""
-        found = sorted(self._validator.iter_errors(dict(arguments)), key=lambda error: list(map(str, error.path)))
-        told = [_told(list(error.absolute_path), str(error.message)) for error in found[:MAX_SHOWN_ERRORS]]
-        if len(found) > MAX_SHOWN_ERRORS:
-            told.append(f"and {len(found) - MAX_SHOWN_ERRORS} more")
-        return "; ".join(told) or None
+        errors = sorted(self._validator.iter_errors(dict(arguments)), key=lambda error: list(map(str, error.path)))
+        texts = [_describe_error(list(error.absolute_path), str(error.message)) for error in errors[:MAX_SHOWN_ERRORS]]
+        if len(errors) > MAX_SHOWN_ERRORS:
+            texts.append(f"and {len(errors) - MAX_SHOWN_ERRORS} more")
+        return "; ".join(texts) or None
 
 
-def _told(path: list[str | int], message: str) -> str:
+def _describe_error(path: list[str | int], message: str) -> str:
     return f"{'.'.join(map(str, path))}: {clip_text(message)}" if path else clip_text(message)
 
 
@@ -87,9 +89,9 @@ class SchemaFuncMetadata(FuncMetadata):
 
     @classmethod
     def from_schema(cls, schema: InputSchema) -> "SchemaFuncMetadata":
-        made = cls(arg_model=ArgModelBase)
-        made._schema = schema
-        return made
+        metadata = cls(arg_model=ArgModelBase)
+        metadata._schema = schema
+        return metadata
 
     def validate_arguments(self, arguments_to_validate: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments unchanged.
@@ -97,9 +99,9 @@ class SchemaFuncMetadata(FuncMetadata):
         Raises:
             ToolError: they don't fit.
         """
-        wrong = self._schema.describe_errors(arguments_to_validate)
-        if wrong is not None:
-            raise SdkToolError(f"the arguments do not fit its input schema: {wrong}")
+        problems = self._schema.describe_errors(arguments_to_validate)
+        if problems is not None:
+            raise SdkToolError(f"the arguments do not fit its input schema: {problems}")
         return arguments_to_validate
 
 
@@ -123,11 +125,11 @@ def make_schema_body(tool: TaskTool) -> Callable[..., Any]:
     """Return the body that a task runs for a ready-made tool: the tool's own, with its result in protocol form.
 
     Raises:
-        ConfigurationError: the tool runs in a separate process, which could not be told its body.
+        ConfigurationError: the tool runs in a separate process, which has no way to find its body.
     """
     if tool.isolation is not None:
         raise ConfigurationError(
-            f"tool {tool.name!r} runs in a process of its own, which is for functions: serve it with @tasks.tool"
+            f"tool {tool.name!r} runs in a separate process, which only functions can: serve it with @tasks.tool"
         )
 
     async def in_loop(*, raincheck_context: TaskContext, **arguments: Json) -> Json:
@@ -153,8 +155,8 @@ def as_result(value: Any) -> CallToolResult:  # noqa: ANN401 - whatever a body r
     """Convert a value to a result with text for models and structured content for programs."""
     if isinstance(value, CallToolResult):
         return value
-    words = value if isinstance(value, str) else to_json(value, indent=2).decode()
-    content = [] if value is None else [TextContent(type="text", text=words)]
+    text = value if isinstance(value, str) else to_json(value, indent=2).decode()
+    content = [] if value is None else [TextContent(type="text", text=text)]
     # An object that looks wrapped is wrapped too, so that each value is restored unchanged.
     is_itself = isinstance(value, dict) and set(cast("dict[str, Any]", value)) != {WRAPPED}
     return CallToolResult(content=list(content), structured_content=value if is_itself else {WRAPPED: value})
@@ -173,11 +175,11 @@ def unwrap_value(result: Json) -> Json:
 
 def make_argument_check(tool: TaskTool, schema: InputSchema) -> Callable[[Mapping[str, Json]], object]:
     """Return a check of the arguments of tasks that start without a call, such as child tasks."""
-    return partial(_accept, tool, schema)
+    return partial(_check_arguments, tool, schema)
 
 
-def _accept(tool: TaskTool, schema: InputSchema, arguments: Mapping[str, Json]) -> None:
-    wrong = schema.describe_errors(arguments)
-    if wrong is not None:
-        raise InvalidValue(f"the arguments do not fit tool {tool.name!r}: {wrong}")
+def _check_arguments(tool: TaskTool, schema: InputSchema, arguments: Mapping[str, Json]) -> None:
+    problems = schema.describe_errors(arguments)
+    if problems is not None:
+        raise InvalidValue(f"the arguments do not fit tool {tool.name!r}: {problems}")
     tool.validate(arguments)

@@ -79,8 +79,8 @@ class TaskPolicy:
     """Which callers get a task.
 
     `"auto"`: a call becomes a task where that is worth it, by how long calls of this tool take, and every caller is
-    served: one that can't accept a task waits, and is told how to continue. `"required"`: only for callers that accept
-    tasks. `"forbidden"`: every caller waits for the result.
+    served: one that can't accept a task waits, and then receives text on how to continue. `"required"`: only for
+    callers that accept tasks. `"forbidden"`: every caller waits for the result.
     """
     inline_for: float | None = None
     """Seconds in which a call that ends is answered with its result, and its caller never sees a task.
@@ -99,7 +99,7 @@ class TaskPolicy:
         text = cast("object", self.immediate_response)  # not every caller is type-checked
         if text is not None and not (isinstance(text, str) and text.strip()):
             raise ConfigurationError(
-                f"immediate_response is a sentence for a model to read, not {self.immediate_response!r}"
+                f"immediate_response is a text for a model to read, not {self.immediate_response!r}"
             )
         if self.mode not in get_args(Mode):
             raise ConfigurationError(f'mode is "auto", "required" or "forbidden", not {self.mode!r}')
@@ -122,19 +122,20 @@ class TaskPolicy:
     ) -> str | None:
         """Return the key that identifies this call among those of its owner, or None. A caller's own key comes first.
 
-        An owner that can't be told from others gets no derived key: equal orders of two unknown callers are two orders.
+        An owner that can't be distinguished from others gets no derived key, because equal orders of two unknown
+        callers are two orders.
 
         Raises:
             InvalidValue: there should be a key, and it is not a string.
         """
         if meta is not None and IDEMPOTENCY_META_KEY in meta:
-            return escape_caller_key(_text(meta[IDEMPOTENCY_META_KEY], f"`_meta[{IDEMPOTENCY_META_KEY!r}]`"))
+            return escape_caller_key(_require_text(meta[IDEMPOTENCY_META_KEY], f"`_meta[{IDEMPOTENCY_META_KEY!r}]`"))
         if self.idempotency is None or not owner.may_list:
             return None
         if callable(self.idempotency):
             key = self.idempotency(arguments)
             if key is not None:
-                key = _text(key, f"the idempotency key that tool {tool!r} makes of its arguments")
+                key = _require_text(key, f"the idempotency key that tool {tool!r} makes of its arguments")
         else:
             value = arguments.get(self.idempotency)
             key = None if value is None else f"{self.idempotency}={json.dumps(value, sort_keys=True)}"
@@ -147,7 +148,7 @@ def _shortened(key: str) -> str:
     return key if len(key) <= MAX_KEY_LENGTH else hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()
 
 
-def _text(value: object, what: str) -> str:
+def _require_text(value: object, name: str) -> str:
     if not isinstance(value, str):
-        raise InvalidValue(f"{what} is a text, not {type(value).__name__}")
+        raise InvalidValue(f"{name} is a text, not {type(value).__name__}")
     return value

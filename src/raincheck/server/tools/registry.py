@@ -29,14 +29,14 @@ from raincheck.server.tools.policy import Mode, ServedToolSettings, TaskPolicy
 from raincheck.server.tools.results import SdkErrorMapping, encode_result, value_of
 from raincheck.server.tools.task_session import SdkContextFactory, run_rounds
 
-PATTERN = frozenset("*?[")
+PATTERN_CHARACTERS = frozenset("*?[")
 
 
 class EnabledTools:
-    """Which tools of other code run as tasks, by name or by pattern. The last setting takes precedence."""
+    """The tools of other code that run as tasks, by name or by pattern. The last setting takes precedence."""
 
     def __init__(self) -> None:
-        self._said: list[tuple[str, ServedToolSettings]] = []
+        self._settings: list[tuple[str, ServedToolSettings]] = []
 
     def check(self, pattern: str, settings: ServedToolSettings, *, allow_patterns: bool) -> None:
         """Check that `pattern` can be the name of tools, or a pattern such as `report_*`.
@@ -48,33 +48,35 @@ class EnabledTools:
             raise ConfigurationError(
                 f"enable takes the name of a tool, or a pattern such as 'report_*', not {pattern!r}"
             )
-        if not allow_patterns and not PATTERN.isdisjoint(pattern):
+        if not allow_patterns and not PATTERN_CHARACTERS.isdisjoint(pattern):
             raise ConfigurationError(
-                f"{pattern!r} is a pattern, and a low-level server does not say which tools it has: name each of them"
+                f"{pattern!r} is a pattern, and a low-level server does not report its tools: enable each by its name"
             )
         if settings.get("isolation") is not None:
             raise ConfigurationError(
-                f"tools that somebody else registered run in the server's own process, so {pattern!r} can't be isolated"
+                f"{pattern!r} can't be isolated: tools of other code run in the server's process. Leave out isolation"
             )
 
     def add(self, pattern: str, settings: ServedToolSettings) -> None:
         """Run the tools of this name, or that match this pattern, as tasks."""
-        self._said.append((pattern, settings))
+        self._settings.append((pattern, settings))
 
     @property
     def names(self) -> list[str]:
         """The tools that are enabled by name."""
-        return [pattern for pattern, _ in self._said if PATTERN.isdisjoint(pattern)]
+        return [pattern for pattern, _ in self._settings if PATTERN_CHARACTERS.isdisjoint(pattern)]
 
     def unmatched_patterns(self, names: Iterable[str]) -> list[str]:
         """Return the names and patterns that match none of these tools."""
-        known = list(names)
-        return [pattern for pattern, _ in self._said if not any(fnmatchcase(name, pattern) for name in known)]
+        tool_names = list(names)
+        return [pattern for pattern, _ in self._settings if not any(fnmatchcase(name, pattern) for name in tool_names)]
 
     def find(self, name: str) -> ServedToolSettings | None:
         """Return the settings of a tool, or None."""
-        said = reversed(self._said)
-        return next((settings for pattern, settings in said if pattern == name or fnmatchcase(name, pattern)), None)
+        latest_first = reversed(self._settings)
+        return next(
+            (settings for pattern, settings in latest_first if pattern == name or fnmatchcase(name, pattern)), None
+        )
 
 
 def make_handler_body(name: str, handler: Handler, sdk_contexts: SdkContextFactory) -> Callable[..., Any]:
@@ -87,13 +89,13 @@ def make_handler_body(name: str, handler: Handler, sdk_contexts: SdkContextFacto
     async def body(*, raincheck_context: TaskContext, **arguments: Json) -> Json:
         task = raincheck_context
 
-        async def play(params: CallToolRequestParams) -> HandlerResult | InputRequiredResult:
+        async def run_round(params: CallToolRequestParams) -> HandlerResult | InputRequiredResult:
             if server is None:
                 return await handler(sdk_contexts.request_context(task, params), params)
             return await server.call_tool(name, dict(arguments), sdk_contexts.task_context(task, params))
 
         with CallerContext(task.caller, task.id, name), SdkErrorMapping():
-            return encode_result(await run_rounds(task, sdk_contexts.call_params(task, name, arguments), play))
+            return encode_result(await run_rounds(task, sdk_contexts.call_params(task, name, arguments), run_round))
 
     body.__name__ = body.__qualname__ = name
     return body
@@ -101,7 +103,7 @@ def make_handler_body(name: str, handler: Handler, sdk_contexts: SdkContextFacto
 
 logger = logging.getLogger(__name__)
 
-POLICY = frozenset(TaskPolicy.__dataclass_fields__)
+POLICY_FIELDS = frozenset(TaskPolicy.__dataclass_fields__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,10 @@ class ToolRegistry:
         self.check_free(function.name)
         key = settings.get("idempotency")
         if isinstance(key, str) and key not in function.sdk.parameters.get("properties", {}):
-            raise ConfigurationError(f"tool {function.name!r}: idempotency names an argument, and it has no {key!r}")
+            raise ConfigurationError(
+                f"tool {function.name!r} has no argument {key!r}, which its idempotency setting names: "
+                f"name one of its arguments"
+            )
         return self._register(function.name, function.body(settings.get("isolation")), function.sdk, settings)
 
     def check_free(self, name: str) -> None:
@@ -155,9 +160,9 @@ class ToolRegistry:
         Raises:
             ConfigurationError: the name is taken.
         """
-        knows = self._server.get_tool_input_schema
-        if name in self._dynamic or (knows is not None and knows(name) is not None):
-            raise ConfigurationError(f"the server has a tool {name!r} already: give one of the two another name")
+        schema_of = self._server.get_tool_input_schema
+        if name in self._dynamic or (schema_of is not None and schema_of(name) is not None):
+            raise ConfigurationError(f"the server already has a tool {name!r}: rename one of the two")
 
     def add_dynamic(self, tool: TaskTool, policy: TaskPolicy, sdk: SdkTool) -> None:
         """Serve a ready-made tool, in place of any that was served under its name."""
@@ -177,8 +182,10 @@ class ToolRegistry:
             ConfigurationError: there is no such tool.
         """
         if name not in self._dynamic:
-            there = ", ".join(sorted(self._dynamic)) or "none at all"
-            raise ConfigurationError(f"no tool {name!r} was added, so it can't be exchanged: there is {there}")
+            added = ", ".join(sorted(self._dynamic)) or "none"
+            raise ConfigurationError(
+                f"no tool {name!r} was added, so it can't be replaced or removed. Added tools: {added}"
+            )
 
     def remove(self, name: str) -> None:
         """Stop serving a ready-made tool. Its tasks continue, because the toolbox keeps it."""
@@ -189,12 +196,12 @@ class ToolRegistry:
         """Return the tool of this name, if its calls become tasks and the server still has it."""
         if not self.has(name):
             return None
-        known, current = self._by_name.get(name), tool_of(self._sdk_contexts.server, name)
+        registered, current = self._by_name.get(name), tool_of(self._sdk_contexts.server, name)
         if self._sdk_contexts.server is None and name in self._dynamic:
-            return known
+            return registered
         # If the server has another tool of that name by now, a call runs that one.
-        if known is not None and known.sdk is current:
-            return known
+        if registered is not None and registered.sdk is current:
+            return registered
         settings = self.enabled.find(name)
         if settings is None or self.handler is None:
             return None
@@ -202,12 +209,12 @@ class ToolRegistry:
             # Its author did not expect it to run again: its errors stay its answer, as they are without tasks.
             settings = cast("ServedToolSettings", {"retry_on": (), **settings})
         body = make_handler_body(name, self.handler, self._sdk_contexts)
-        return self._register(name, body, current, settings, is_new=known is None)
+        return self._register(name, body, current, settings, is_new=registered is None)
 
     def expected(self, name: str) -> float | None:
         """Return the seconds that the author expects a call to take, or None."""
-        known = self._by_name.get(name)
-        return None if known is None else known.policy.expected
+        tool = self._by_name.get(name)
+        return None if tool is None else tool.policy.expected
 
     def has_mode(self, mode: Mode) -> bool:
         """Return whether there is a tool of that mode."""
@@ -215,18 +222,18 @@ class ToolRegistry:
 
     def has(self, name: str) -> bool:
         """Return whether the server has a tool of this name, as far as it can tell."""
-        knows = self._server.get_tool_input_schema
-        return knows is None or name in self._dynamic or knows(name) is not None
+        schema_of = self._server.get_tool_input_schema
+        return schema_of is None or name in self._dynamic or schema_of(name) is not None
 
     def link_sdk_tool(self, name: str) -> None:
         """Link the registered tool to the one that the server has now."""
         self._by_name[name] = replace(self._by_name[name], sdk=tool_of(self._sdk_contexts.server, name))
 
     def register_all(self, names: Iterable[str]) -> None:
-        """Register those of the tools that run as tasks now, because tasks of theirs may be waiting."""
-        found = [name for name in dict.fromkeys((*names, *self.enabled.names)) if self.find(name) is not None]
-        for pattern in self.enabled.unmatched_patterns(found):
-            logger.warning("no tool is called %r, so nothing is enabled by that yet", pattern)
+        """Register those of the tools that run as tasks now, because tasks of these tools may be waiting."""
+        registered = [name for name in dict.fromkeys((*names, *self.enabled.names)) if self.find(name) is not None]
+        for pattern in self.enabled.unmatched_patterns(registered):
+            logger.warning("no tool matches %r yet, so nothing is enabled by it", pattern)
 
     def _register(
         self,
@@ -239,10 +246,10 @@ class ToolRegistry:
     ) -> ServedTool:
         policy, rest = check_settings(name, settings)
         rest.setdefault("retry", retry_of(None if sdk is None else sdk.annotations))
-        made = replace(
+        task_tool = replace(
             make_tool(body, name, **rest), validate=partial(check_arguments, name, sdk), extract_value=value_of
         )
-        tool = ServedTool(made, policy, sdk)
+        tool = ServedTool(task_tool, policy, sdk)
         if is_new:
             self._toolbox.add(tool.task_tool)
         else:
@@ -255,7 +262,7 @@ def check_arguments(name: str, sdk: SdkTool | None, arguments: Mapping[str, Json
     """Reject arguments that don't fit the tool's schema.
 
     Raises:
-        InvalidValue: it names the arguments.
+        InvalidValue: the message names the arguments.
     """
     try:
         if sdk is not None:
@@ -277,16 +284,16 @@ def check_settings(name: str | None, settings: ServedToolSettings) -> tuple[Task
     Raises:
         ConfigurationError: there is no such setting, or its value is invalid.
     """
-    which = "a tool" if name is None else f"tool {name!r}"
+    subject = "a tool" if name is None else f"tool {name!r}"
     known = ServedToolSettings.__annotations__.keys()
     unknown = [name for name in settings if name not in known]
     if unknown:
-        raise ConfigurationError(f"{which} has no setting {unknown[0]!r}: there are {', '.join(sorted(known))}")
+        raise ConfigurationError(f"{subject} has no setting {unknown[0]!r}: use one of {', '.join(sorted(known))}")
     try:
-        policy = TaskPolicy(**{key: value for key, value in settings.items() if key in POLICY})  # type: ignore[arg-type] # its own fields
+        policy = TaskPolicy(**{key: value for key, value in settings.items() if key in POLICY_FIELDS})  # type: ignore[arg-type] # its own fields
     except ConfigurationError as error:
-        raise ConfigurationError(f"{which}: {error}") from error
-    rest = {key: value for key, value in settings.items() if key not in POLICY}
+        raise ConfigurationError(f"{subject}: {error}") from error
+    rest = {key: value for key, value in settings.items() if key not in POLICY_FIELDS}
     if name is not None:
         # Isolation is checked together with the body.
         make_tool(_any_body, name, **{key: value for key, value in rest.items() if key != "isolation"})  # type: ignore[arg-type] # likewise

@@ -34,10 +34,10 @@ def encode_result(result: BaseModel | Mapping[str, Any] | None) -> Json:
     Raises:
         ToolError: the result reports an error. The content of the error is the same JSON.
     """
-    kept = as_json(result or {"content": []})
-    if kept.get("isError"):
-        raise ToolError(text_of(kept), content=kept)
-    return kept
+    encoded = as_json(result or {"content": []})
+    if encoded.get("isError"):
+        raise ToolError(text_of(encoded), content=encoded)
+    return encoded
 
 
 def error_result(message: str) -> CallToolResult:
@@ -102,12 +102,12 @@ class SdkErrorMapping:
         pass
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        meant = None if error is None else _meant(error)
-        if meant is not None:
-            raise meant from error
+        converted = None if error is None else _converted(error)
+        if converted is not None:
+            raise converted from error
 
 
-def _meant(error: BaseException) -> BaseException | None:
+def _converted(error: BaseException) -> BaseException | None:
     """Convert a body's error to an error of raincheck; return None if it needs no conversion."""
     match error:
         case ToolError() if isinstance(error.content, Mapping):
@@ -128,8 +128,8 @@ def describe_failure(tool: str, error: Exception) -> CallToolResult:
 
     Wrong arguments, and errors that a resolver raised on purpose, are for the model to read. A crash is not.
     """
-    is_meant = isinstance(error, ValidationError | SdkToolError | ResourceError)
-    if is_meant and not isinstance(error, UnexpectedToolError | UnexpectedResourceError):
+    is_for_model = isinstance(error, ValidationError | SdkToolError | ResourceError)
+    if is_for_model and not isinstance(error, UnexpectedToolError | UnexpectedResourceError):
         return error_result(f"Error executing tool {tool}: {error}")
     logger.error("tool %r could not be called", tool, exc_info=error)
     return error_result(f"Error executing tool {tool}")

@@ -1,7 +1,7 @@
 """Provide the SDK's context to bodies that run as tasks, whose caller may be gone.
 
 The request that created a task has been answered, its connection is closed, and the process may be another one. So a
-body that asks for the SDK's `Context` gets one that works on the task: progress is the task's, questions are asked
+body that takes the SDK's `Context` gets one that works on the task: progress is the task's, questions are asked
 through the task and survive a crash, and what needs the connection itself is dropped or refused.
 
 In a call of several rounds, the task itself sends the input requests that the SDK returns in `InputRequiredResult`.
@@ -91,10 +91,10 @@ class TaskSession(ServerSession):
         await self._task.progress(progress, total, message)
 
     async def _notify(self, notification: ServerNotification, *, request_scoped: bool) -> None:  # noqa: ARG002 - likewise
-        logger.debug("task %s: %s was not sent: nobody is connected", shorten_id(self._task.id), notification.method)
+        logger.debug("task %s: %s was not sent: no caller is connected", shorten_id(self._task.id), notification.method)
 
     async def send_log_message(self, level: str, data: Any, *_: object, **__: object) -> None:  # noqa: ANN401 - any JSON
-        logger.debug("task %s said (%s): %s", shorten_id(self._task.id), level, data)
+        logger.debug("task %s logged (%s): %s", shorten_id(self._task.id), level, data)
 
 
 async def ask_caller(task: TaskContext, request: ServerRequest, name: str | None = None) -> Json:
@@ -104,21 +104,25 @@ async def ask_caller(task: TaskContext, request: ServerRequest, name: str | None
         MCPError: tasks can't send that request, or the caller answers with an error.
     """
     if request.method not in INPUT_KINDS:
-        raise MCPError(INVALID_REQUEST, f"a task can't send {request.method}: its caller need not be connected")
-    kind, usual_name = INPUT_KINDS[request.method]
+        raise MCPError(INVALID_REQUEST, f"a task can't send {request.method}, because its caller may not be connected")
+    kind, default_name = INPUT_KINDS[request.method]
     params = request.params
     body = {} if params is None else params.model_dump(by_alias=True, mode="json", exclude_none=True, exclude={"meta"})
     try:
-        return await task.ask(kind, cast("Json", body), name=name or usual_name)
+        return await task.ask(kind, cast("Json", body), name=name or default_name)
     except ProtocolError as error:
         # Bodies that know the SDK expect its errors.
         raise MCPError(error.code, str(error), error.data) from error
 
 
-def _covers(has: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+def _covers(declared: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     return all(
-        name in has
-        and (_covers(has[name], cast("Mapping[str, Any]", value)) if isinstance(value, Mapping) else has[name] == value)
+        name in declared
+        and (
+            _covers(declared[name], cast("Mapping[str, Any]", value))
+            if isinstance(value, Mapping)
+            else declared[name] == value
+        )
         for name, value in wanted.items()
     )
 
@@ -169,15 +173,15 @@ class SdkContextFactory:
 T = TypeVar("T")
 
 MAX_ROUNDS = 100
-"""Most rounds of a call. A call that asks more often asks in circles."""
+"""Most rounds of a call. A call that asks more often would never end."""
 
 
 async def run_resolvers(
     tool: SdkTool, arguments: Mapping[str, Any], context: Context[Any, Any]
 ) -> dict[str, Any] | InputRequiredResult:
-    """Return the values that the resolvers of a tool find, or the input that they require."""
-    found = await resolve_arguments(tool.resolved_params, tool.resolver_plans, arguments, context)
-    return found if isinstance(found, InputRequiredResult) else dict(found)
+    """Return the values that the resolvers of a tool provide, or the input that they require."""
+    resolved = await resolve_arguments(tool.resolved_params, tool.resolver_plans, arguments, context)
+    return resolved if isinstance(resolved, InputRequiredResult) else dict(resolved)
 
 
 async def run_rounds(
@@ -198,7 +202,9 @@ async def run_rounds(
         if not isinstance(result, InputRequiredResult):
             return result
         requests = result.input_requests or {}
-        answers: list[Any] = await asyncio.gather(*(ask_caller(task, one, name=key) for key, one in requests.items()))
+        answers: list[Any] = await asyncio.gather(
+            *(ask_caller(task, request, name=key) for key, request in requests.items())
+        )
         params = CallToolRequestParams.model_validate(
             {
                 "name": params.name,
@@ -208,4 +214,4 @@ async def run_rounds(
             },
             by_name=False,
         )
-    raise ToolError(f"tool {params.name!r} has asked for input {MAX_ROUNDS} times without an end")
+    raise ToolError(f"tool {params.name!r} asked for input in {MAX_ROUNDS} rounds and did not end")

@@ -9,9 +9,9 @@ sent on every connection, and the SDK neither tracks those nor lets an `MCPServe
 sends any. This module does both. It can go when the SDK does either.
 
 `IdempotencyHints` tells callers which tools accept their keys. Only where that is declared may a call that got no
-answer be repeated: a server without raincheck would start it twice, and a caller that can't be told from others is
-refused a key. It is declared to callers that ask for it: for all other callers, tools are listed as they would be
-without tasks.
+answer be repeated: a server without raincheck would start it twice, and a caller that can't be distinguished from
+others is refused a key. It is declared to callers that ask for it: for all other callers, tools are listed as they
+would be without tasks.
 """
 
 import asyncio
@@ -41,21 +41,21 @@ class DynamicToolList:
     """Serves `tools/list` with the server's own tools and the ready-made ones."""
 
     def __init__(self, server: Server[Any], tools: ToolRegistry) -> None:
-        found = server.get_request_handler(METHOD)
-        self._theirs = None if found is None else found.handler
+        entry = server.get_request_handler(METHOD)
+        self._own_handler = None if entry is None else entry.handler
         self._tools = tools
-        # It replaces the server's handler, and is not middleware, so that what marks tools that become tasks sees these
-        # too.
+        # It replaces the server's handler, and is not middleware, so that middleware that marks tools sees these too.
         server.add_request_handler(METHOD, PaginatedRequestParams, self.serve)
 
     async def serve(self, ctx: AnyContext, params: PaginatedRequestParams) -> HandlerResult:
-        page = {} if self._theirs is None else fields_of(await self._theirs(ctx, params))
+        page = {} if self._own_handler is None else fields_of(await self._own_handler(ctx, params))
         if page.get("nextCursor"):
             return page
-        ours = [_listed(tool.sdk) for tool in self._tools.dynamic_tools if tool.sdk is not None]
+        dynamic_tools = [_listed(tool.sdk) for tool in self._tools.dynamic_tools if tool.sdk is not None]
         # A call by name runs the ready-made tool.
-        names = {tool["name"] for tool in ours}
-        return page | {"tools": [*(tool for tool in page.get("tools", ()) if tool["name"] not in names), *ours]}
+        names = {tool["name"] for tool in dynamic_tools}
+        own_tools = [tool for tool in page.get("tools", ()) if tool["name"] not in names]
+        return page | {"tools": [*own_tools, *dynamic_tools]}
 
 
 def _listed(sdk: SdkTool) -> dict[str, Any]:
@@ -85,19 +85,19 @@ class ToolListChanges:
         result = await call_next(ctx)
         if ctx.method != "initialize" or is_modern(ctx):
             return result
-        self._remember(connection_of(ctx))
+        self._track(connection_of(ctx))
         fields = fields_of(result)
         capabilities = fields.get("capabilities", {})
         tools = {**capabilities.get("tools", {}), "listChanged": True}
         return fields | {"capabilities": {**capabilities, "tools": tools}}
 
-    def _remember(self, connection: Connection) -> None:
+    def _track(self, connection: Connection) -> None:
         if connection.has_standalone_channel and id(connection) not in self._connections:
             self._connections[id(connection)] = connection
             connection.exit_stack.callback(self._connections.pop, id(connection), None)
 
     async def notify(self) -> None:
-        """Notify every client that wants to know."""
+        """Notify every client that subscribed, or that has a connection for notifications."""
         # It is unknown where a low-level server publishes.
         bus = None if self._server is None else bus_of(self._server)
         if bus is not None:
@@ -110,7 +110,7 @@ async def _notify_connection(connection: Connection) -> None:
         async with asyncio.timeout(NOTIFY_TIMEOUT):
             await connection.send_tool_list_changed()
     except TimeoutError:
-        # The client lists the tools again some day, or is gone.
+        # The client will list the tools again later, or is gone.
         return
 
 
@@ -123,13 +123,13 @@ class IdempotencyHints:
 
     async def __call__(self, ctx: AnyContext, call_next: CallNext) -> HandlerResult:
         result = await call_next(ctx)
-        asked = cast("Mapping[str, Any] | None", ctx.meta) or {}
-        if ctx.method != "tools/list" or SUPPORTS_KEYS_META_KEY not in asked or not await self._takes_keys(ctx):
+        meta = cast("Mapping[str, Any] | None", ctx.meta) or {}
+        if ctx.method != METHOD or SUPPORTS_KEYS_META_KEY not in meta or not await self._supports_keys(ctx):
             return result
         page = fields_of(result)
         return page | {"tools": [self._marked(tool) for tool in page.get("tools", ())]}
 
-    async def _takes_keys(self, ctx: AnyContext) -> bool:
+    async def _supports_keys(self, ctx: AnyContext) -> bool:
         """Return whether a repeated call finds its task after this connection broke, or this server was killed."""
         try:
             owner = await self._runtime.owner_of(ctx)

@@ -29,18 +29,18 @@ CREDENTIALS = {
 """The socket option for the user of the peer, and the bytes of its value. The second integer is the user."""
 
 ERROR_HINTS = {
-    errno.ENOENT: "its folder does not exist: make it first",
-    errno.ENOTDIR: "what should be its folder is none",
-    errno.EACCES: "this user has no right to",
-    errno.EPERM: "this user has no right to",
-    errno.EROFS: "nothing can be written there",
-    errno.EADDRINUSE: "something else took its place at this moment",
-    errno.EEXIST: "something else took its place at this moment",
+    errno.ENOENT: "its folder does not exist: create it first",
+    errno.ENOTDIR: "its parent is not a folder: choose another path",
+    errno.EACCES: "this user has no permission: choose a folder that this user can write to",
+    errno.EPERM: "this user has no permission: choose a folder that this user can write to",
+    errno.EROFS: "its file system is read-only: choose another path",
+    errno.EADDRINUSE: "another process has just created it: try again, or choose another path",
+    errno.EEXIST: "another process has just created it: try again, or choose another path",
 }
 
 
 def peer_user(connection: socket.socket) -> int:
-    """Return the user of the peer, as the system saw it connect.
+    """Return the user of the peer, as the system recorded it when the peer connected.
 
     Raises:
         OSError: the peer is already gone.
@@ -51,7 +51,7 @@ def peer_user(connection: socket.socket) -> int:
 
 
 class SocketLock:
-    """The right to serve at a path: held by one server at a time, until that server releases it or dies.
+    """The right to serve at a path. One server holds it at a time, until that server releases it or dies.
 
     The socket alone does not show whether its server is alive, and two servers that find a dead one would both replace
     it. So there is a lock beside it, on a file that exists for as long as the socket does. The system releases the lock
@@ -65,7 +65,7 @@ class SocketLock:
         self.path = Path(name)
         self._lock: int | None = None
         self._socket: socket.socket | None = None
-        self._made: os.stat_result | None = None
+        self._created: os.stat_result | None = None
 
     def acquire(self) -> socket.socket:
         """Listen at the path. Call `release` afterwards, whatever the outcome.
@@ -81,24 +81,24 @@ class SocketLock:
             self._remove_stale()
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self._bind(self._socket)
-            self._made = self.path.lstat()
+            self._created = self.path.lstat()
             self._socket.listen()
         except OSError as error:
-            why = ERROR_HINTS.get(error.errno or 0, error.strerror or str(error))
-            raise ConfigurationError(f"can't listen at {str(self.path)!r}: {why}") from error
+            reason = ERROR_HINTS.get(error.errno or 0, error.strerror or str(error))
+            raise ConfigurationError(f"can't listen at {str(self.path)!r}: {reason}") from error
         self._socket.setblocking(False)
         return self._socket
 
     def release(self) -> None:
         """Stop listening, and remove the created files, if they still exist. Safe at any time, and repeatedly."""
         try:
-            if self._made is not None and _is_there(self.path, self._made):
+            if self._created is not None and _is_at(self.path, self._created):
                 self.path.unlink()
-            if self._lock is not None and _is_there(self._lock_path, os.fstat(self._lock)):
+            if self._lock is not None and _is_at(self._lock_path, os.fstat(self._lock)):
                 self._lock_path.unlink()
         except OSError as error:
-            logger.warning("the socket %s could not be removed: %s", self.path, error)
-        self._made = None
+            logger.warning("could not remove the socket %s: %s", self.path, error)
+        self._created = None
         # Not before the files are gone: until then no other server can have the same ones.
         if self._socket is not None:
             self._socket.close()
@@ -113,12 +113,12 @@ class SocketLock:
     def _check(self) -> None:
         if sys.platform not in CREDENTIALS:
             raise ConfigurationError(
-                f"{sys.platform} does not tell which user is at the other end of a Unix socket: serve HTTP or stdio"
+                f"{sys.platform} does not report which user is at the other end of a Unix socket: serve HTTP or stdio"
             )
-        size, most = len(os.fsencode(self.path)), MAX_PATH_BYTES[sys.platform]
-        if size > most:
+        size, max_size = len(os.fsencode(self.path)), MAX_PATH_BYTES[sys.platform]
+        if size > max_size:
             raise ConfigurationError(
-                f"{str(self.path)!r} has {size} bytes, and the path of a Unix socket {most} at most: use a shorter one"
+                f"{str(self.path)!r} has {size} bytes, and the path of a Unix socket at most {max_size}: shorten it"
             )
 
     def _acquire_file_lock(self) -> int:
@@ -130,28 +130,28 @@ class SocketLock:
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError as error:
-                    raise self._taken() from error
+                    raise self._in_use_error() from error
                 # Its last holder may have removed it after it was opened here: then other servers lock another file.
-                if _is_there(self._lock_path, os.fstat(lock)):
+                if _is_at(self._lock_path, os.fstat(lock)):
                     undo.pop_all()
                     return lock
 
-    def _check_lock(self, found: os.stat_result) -> None:
-        if not stat.S_ISREG(found.st_mode) or found.st_size or found.st_uid != os.geteuid():
+    def _check_lock(self, status: os.stat_result) -> None:
+        if not stat.S_ISREG(status.st_mode) or status.st_size or status.st_uid != os.geteuid():
             raise ConfigurationError(
-                f"{str(self._lock_path)!r}, the lock of that socket, is somebody else's file, and was left as it is: "
-                "choose another path"
+                f"{str(self._lock_path)!r}, the lock file of that socket, is a file of another program or user, "
+                "and was left unchanged: choose another path"
             )
 
     def _remove_stale(self) -> None:
         """Remove the socket of a dead server, and nothing else."""
         try:
-            found = self.path.lstat()
+            status = self.path.lstat()
         except FileNotFoundError:
             return
-        if not stat.S_ISSOCK(found.st_mode):
+        if not stat.S_ISSOCK(status.st_mode):
             raise ConfigurationError(
-                f"what is at {str(self.path)!r} is no socket, and was left as it is: choose another path"
+                f"the file at {str(self.path)!r} is not a socket, and was left unchanged: choose another path"
             )
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.setblocking(False)
@@ -162,8 +162,8 @@ class SocketLock:
                 return
             except BlockingIOError as error:
                 # The backlog of the server is full at the moment.
-                raise self._taken() from error
-        raise self._taken()
+                raise self._in_use_error() from error
+        raise self._in_use_error()
 
     def _bind(self, unbound: socket.socket) -> None:
         """Give the socket its path, with the right mode from the first moment on.
@@ -184,13 +184,13 @@ class SocketLock:
         else:
             unbound.bind(os.fspath(self.path))
 
-    def _taken(self) -> ConfigurationError:
+    def _in_use_error(self) -> ConfigurationError:
         return ConfigurationError(
             f"another server listens at {str(self.path)!r}, or is about to: stop it first, or choose another path"
         )
 
 
-def _is_there(path: Path, file: os.stat_result) -> bool:
+def _is_at(path: Path, status: os.stat_result) -> bool:
     with suppress(FileNotFoundError):
-        return os.path.samestat(path.lstat(), file)
+        return os.path.samestat(path.lstat(), status)
     return False

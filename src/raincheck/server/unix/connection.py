@@ -51,7 +51,7 @@ class LineBuffer:
     """Splits received chunks into lines. Empty lines are ignored."""
 
     def __init__(self) -> None:
-        self._begun = bytearray()
+        self._incomplete = bytearray()
 
     def feed(self, piece: bytes) -> list[bytes | bytearray]:
         """Return the lines that are complete by now.
@@ -59,15 +59,15 @@ class LineBuffer:
         Raises:
             LineTooLong: a line is longer than allowed, complete or not.
         """
-        head, *others = piece.split(b"\n")
-        self._begun += head
-        lines = [self._begun, *others]
+        head, *rest = piece.split(b"\n")
+        self._incomplete += head
+        lines = [self._incomplete, *rest]
         if max(map(len, lines)) > MAX_LINE_BYTES:
             raise LineTooLong
-        *whole, last = lines
-        if others:
-            self._begun = bytearray(last)
-        return [line for line in whole if line.strip()]
+        *complete, last = lines
+        if rest:
+            self._incomplete = bytearray(last)
+        return [line for line in complete if line.strip()]
 
 
 class MessageReceiver:
@@ -93,14 +93,14 @@ class MessageReceiver:
         loop, lines = asyncio.get_running_loop(), LineBuffer()
         while piece := await loop.sock_recv(self._peer, READ_SIZE):
             try:
-                whole = lines.feed(piece)
+                complete = lines.feed(piece)
             except LineTooLong:
-                logger.warning("a connection is closed: it sent a line of more than %d bytes", MAX_LINE_BYTES)
-                # Before the refusal, because the peer may not read that either.
+                logger.warning("closed a connection that sent a line of more than %d bytes", MAX_LINE_BYTES)
+                # Before the error is sent, because the peer may not read that either.
                 self._sender.finish()
-                await self._refuse(INVALID_REQUEST, f"a message has {MAX_LINE_BYTES} bytes at most")
+                await self._send_error(INVALID_REQUEST, f"a message may have at most {MAX_LINE_BYTES} bytes")
                 return
-            for line in whole:
+            for line in complete:
                 await self._receive_line(line)
                 await self._sender.drain()
             # Yield to other background tasks: more input may be ready at once, again and again.
@@ -111,13 +111,13 @@ class MessageReceiver:
             message = jsonrpc_message_adapter.validate_json(line, by_name=False)
         except ValidationError as error:
             if error.errors(include_input=False, include_url=False)[0]["type"] == "json_invalid":
-                await self._refuse(PARSE_ERROR, "this is not JSON")
+                await self._send_error(PARSE_ERROR, "this is not JSON")
             else:
-                await self._refuse(INVALID_REQUEST, "this is no message of JSON-RPC")
+                await self._send_error(INVALID_REQUEST, "this is not a JSON-RPC message")
         else:
             await self._incoming.send(SessionMessage(message))
 
-    async def _refuse(self, code: int, message: str) -> None:
+    async def _send_error(self, code: int, message: str) -> None:
         await self._answers.send(SessionMessage(error_response(None, code, message)))
 
 

@@ -40,26 +40,26 @@ class UnixListener:
         """Accepts connections until it is cancelled."""
 
     async def serve(self, status: TaskStatus[None]) -> None:
-        """Serve until this is cancelled. The server is then stopped in order, and not cut off.
+        """Serve until this is cancelled. The server then stops in order.
 
         Raises:
             ConfigurationError: the server can't serve there.
         """
         # In a separate background task, which only this code cancels: the server's lifespan exits as on other
         # transports.
-        job = asyncio.ensure_future(self._run())
-        job.add_done_callback(lambda _: self._up.set())
+        server_task = asyncio.ensure_future(self._run())
+        server_task.add_done_callback(lambda _: self._up.set())
         try:
             await self._up.wait()
-            if not job.done():
+            if not server_task.done():
                 status.started()
-            await asyncio.shield(job)
+            await asyncio.shield(server_task)
         except asyncio.CancelledError:
             if self._up.is_set():
                 self._accept_scope.cancel()
             else:
-                job.cancel()
-            await run_to_completion(job)
+                server_task.cancel()
+            await run_to_completion(server_task)
             raise
 
     async def _run(self) -> None:
@@ -87,7 +87,7 @@ class UnixListener:
             except (BlockingIOError, ConnectionAbortedError):
                 continue
             except OSError as error:
-                logger.warning("a connection at %s can't be taken: %s", self._lock.path, error)
+                logger.warning("could not accept a connection at %s: %s", self._lock.path, error)
                 await asyncio.sleep(RETRY_DELAY)
                 continue
             # There is no await in between: a cancellation would leave the connection open, and lose it.
@@ -106,11 +106,11 @@ class UnixListener:
             return False
         if user != os.geteuid():
             logger.warning(
-                "a connection at %s is refused: it is of user %d, and this is a server of another", path, user
+                "refused a connection at %s: it belongs to user %d, and this server to another user", path, user
             )
             return False
         if len(self._connections) >= MAX_CONNECTIONS:
-            logger.warning("a connection at %s is refused: there are %d already", path, MAX_CONNECTIONS)
+            logger.warning("refused a connection at %s: there are already %d", path, MAX_CONNECTIONS)
             with suppress(OSError):
                 connection.send(
                     encode_message(error_response(None, INTERNAL_ERROR, "the server has too many connections"))
@@ -122,7 +122,7 @@ class UnixListener:
         try:
             await serve_connection(connection, self._server, state)
         except Exception:
-            logger.exception("a connection at %s broke down", self._lock.path)
+            logger.exception("a connection at %s failed", self._lock.path)
         finally:
             self._connections.discard(connection)
             connection.close()
@@ -130,11 +130,11 @@ class UnixListener:
 
 async def serve_until_signal(serving: Coroutine[Any, Any, None], on_repeat: Callable[[], None]) -> None:
     """Serve until SIGTERM or SIGINT, then stop in order. A second signal skips the grace period."""
-    with stop_signals(on_repeat) as told:
-        jobs = [asyncio.ensure_future(serving), asyncio.ensure_future(told.wait())]
-        await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
-        for job in jobs:
-            job.cancel()
-        await asyncio.wait(jobs)
+    with stop_signals(on_repeat) as stop_requested:
+        server_task, stop_task = asyncio.ensure_future(serving), asyncio.ensure_future(stop_requested.wait())
+        await asyncio.wait([server_task, stop_task], return_when=asyncio.FIRST_COMPLETED)
+        server_task.cancel()
+        stop_task.cancel()
+        await asyncio.wait([server_task, stop_task])
     with suppress(asyncio.CancelledError):
-        jobs[0].result()
+        server_task.result()

@@ -1,1 +1,1 @@
-"""The tasks of 2025-11-25, as a server answers them."""
+"""Serve the tasks of protocol version 2025-11-25."""

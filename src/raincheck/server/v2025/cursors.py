@@ -1,4 +1,4 @@
-"""Encode a position in a list as a signed cursor, so that no caller can forge one or use another owner's."""
+"""Encode a position in a list as a signed cursor, which a caller can neither forge nor use for another owner."""
 
 import base64
 import binascii
@@ -13,7 +13,7 @@ from raincheck.errors import InvalidValue
 from raincheck.stores.requests import PageCursor
 
 KEY_NAME = "cursors"
-"""The store's secret for signatures. Any process on the store reads what another process wrote."""
+"""Name of the store's secret that signs cursors. Every process on the store accepts the cursors of the others."""
 
 MAX_CURSOR_LENGTH = 1_000
 TAG_SIZE = 16
@@ -21,29 +21,31 @@ TAG_SIZE = 16
 
 def write_cursor(position: PageCursor, owner: Owner, namespace: str, key: bytes) -> str:
     """Return a cursor for this position, which only this owner can use."""
-    place = json.dumps([position.created_at.isoformat(), position.task_id]).encode()
-    return base64.urlsafe_b64encode(_sign(place, owner, namespace, key) + place).decode().rstrip("=")
+    encoded = json.dumps([position.created_at.isoformat(), position.task_id]).encode()
+    return base64.urlsafe_b64encode(_sign(encoded, owner, namespace, key) + encoded).decode().rstrip("=")
 
 
 def read_cursor(cursor: object, owner: Owner, namespace: str, key: bytes) -> PageCursor:
-    """Return the position in a list that a caller's cursor names.
+    """Return the position in a list that a caller's cursor encodes.
 
     Raises:
-        InvalidValue: the cursor was not given to this owner.
+        InvalidValue: the cursor was not issued to this owner.
     """
     if isinstance(cursor, str) and len(cursor) <= MAX_CURSOR_LENGTH:
         try:
             raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
         except (binascii.Error, ValueError):
             raw = b""
-        tag, place = raw[:TAG_SIZE], raw[TAG_SIZE:]
-        # A position with a valid signature was written here, so it can be read.
-        if place and hmac.compare_digest(tag, _sign(place, owner, namespace, key)):
-            created_at, task_id = json.loads(place)
+        tag, encoded = raw[:TAG_SIZE], raw[TAG_SIZE:]
+        # A position with a valid signature was written by write_cursor, so it can be parsed.
+        if encoded and hmac.compare_digest(tag, _sign(encoded, owner, namespace, key)):
+            created_at, task_id = json.loads(encoded)
             return PageCursor(datetime.fromisoformat(created_at), TaskId(task_id))
-    raise InvalidValue("params.cursor is none that you were given: use the nextCursor of the page before, as it is")
+    raise InvalidValue(
+        "params.cursor is not a cursor that was issued to you: pass the nextCursor of the previous page unchanged"
+    )
 
 
-def _sign(place: bytes, owner: Owner, namespace: str, key: bytes) -> bytes:
-    whose = json.dumps([namespace, owner.key]).encode()
-    return hmac.new(key, whose + b"\0" + place, hashlib.sha256).digest()[:TAG_SIZE]
+def _sign(encoded: bytes, owner: Owner, namespace: str, key: bytes) -> bytes:
+    scope = json.dumps([namespace, owner.key]).encode()
+    return hmac.new(key, scope + b"\0" + encoded, hashlib.sha256).digest()[:TAG_SIZE]

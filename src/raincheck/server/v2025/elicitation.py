@@ -1,12 +1,13 @@
-"""Send input requests to callers that wait for a task on a connection that accepts requests, as before 2026-07-28.
+"""Send input requests to waiting callers over connections that accept requests, as before 2026-07-28.
 
-Several callers may wait for one task, on one connection or on many. Each question is sent to one of them, and to the
-next one only when that caller is gone or waits no longer. The first caller may still answer: its user may be thinking
-about it. If a question is answered in another way meanwhile, it is withdrawn.
+Several callers may wait for one task, on one connection or on several. Each question is sent to one caller, and to the
+next caller only when the first is gone or no longer waits. The first caller may still answer, because its user may be
+thinking about the question. If a question is answered in another way meanwhile, it is withdrawn.
 
-A `QuestionLock` is the right to be asked a question: one caller has it at a time, and the next one when that caller is
-gone. A caller whose wait is over, and whose user still has the question, is not asked again on its connection. Callers
-on other connections need not wait for it: it may have gone for good, and over HTTP the server is not notified.
+A `QuestionLock` is the right to be asked a question. One caller has it at a time, and the next caller gets it when that
+caller is gone. A caller whose wait has ended, but whose user still has the question, is not asked again on its
+connection. Callers on other connections need not wait for that caller: it may be gone for good, and over HTTP the
+server is not notified.
 """
 
 import asyncio
@@ -36,10 +37,10 @@ from raincheck.wire import errors, v2025
 from raincheck.wire.fields import CallerRequest, request_of
 
 REASK_AFTER = 600.0
-"""Seconds for a user to answer a question. After that, it is asked again."""
+"""Seconds that a user has to answer a question before it is asked again."""
 
 QuestionId: TypeAlias = tuple[TaskId, str]
-"""Identifies a question, by its task and its key."""
+"""Identifies a question by its task and its key."""
 
 
 class QuestionLock:
@@ -53,41 +54,41 @@ class QuestionLock:
         self.is_over = False
         self._is_free = asyncio.Event()
         """Set when the lock is released, or its caller stays away."""
-        self._is_free_for_others = asyncio.Event()
-        """Likewise, and when its caller no longer waits."""
-        # One background task watches the caller, however many wait for the lock.
-        self._looking = asyncio.ensure_future(wait_until_away(ctx, clock))
-        self._looking.add_done_callback(self._free)
+        self._is_free_elsewhere = asyncio.Event()
+        """Set in the same cases, and when its caller no longer waits."""
+        # One background task watches the caller, no matter how many callers wait for the lock.
+        self._watch_task = asyncio.ensure_future(wait_until_away(ctx, clock))
+        self._watch_task.add_done_callback(self._free)
 
     def free_event(self, connection: Connection) -> asyncio.Event:
-        """Return the event that is set while a caller on that connection may be asked."""
-        return self._is_free if connection is self.connection else self._is_free_for_others
+        """Return the event that is set while a caller on this connection may be asked."""
+        return self._is_free if connection is self.connection else self._is_free_elsewhere
 
     def hold(self) -> None:
-        """Hold the lock, wherever the caller's request is: the caller is in touch, so no other caller need be asked."""
-        self._looking.remove_done_callback(self._free)
-        self._looking.cancel()
+        """Hold the lock even if the caller's request ends. The caller is reachable, so no other caller is asked."""
+        self._watch_task.remove_done_callback(self._free)
+        self._watch_task.cancel()
         self._is_free.clear()
-        self._is_free_for_others.clear()
+        self._is_free_elsewhere.clear()
 
     def hold_until_reask(self) -> None:
-        """Hold the lock for a connection whose caller has the question, though its request has been answered.
+        """Hold the lock for a connection whose caller still has the question after its request has been answered.
 
-        To ask again in its next request would be too much. After `REASK_AFTER` the lock is free again.
+        The caller is not asked again in its next request. After `REASK_AFTER` the lock is free again.
         """
         self.hold()
-        self._is_free_for_others.set()
-        self._looking = asyncio.ensure_future(self._clock.sleep(REASK_AFTER))
-        self._looking.add_done_callback(self._free)
+        self._is_free_elsewhere.set()
+        self._watch_task = asyncio.ensure_future(self._clock.sleep(REASK_AFTER))
+        self._watch_task.add_done_callback(self._free)
 
     def _free(self, _: "asyncio.Future[None] | None" = None) -> None:
         self._is_free.set()
-        self._is_free_for_others.set()
+        self._is_free_elsewhere.set()
 
     def release(self) -> None:
         self.is_over = True
         self.previous = None
-        self._looking.cancel()
+        self._watch_task.cancel()
         self._free()
 
 
@@ -102,43 +103,43 @@ class QuestionLocks:
         """Return whether a caller is being asked on the connection of this request."""
         connection = connection_of(ctx)
         return any(
-            turn.connection is connection and not turn.free_event(connection).is_set() for turn in self._all(question)
+            lock.connection is connection and not lock.free_event(connection).is_set() for lock in self._all(question)
         )
 
     @asynccontextmanager
     async def acquire(self, ctx: AnyContext, question: QuestionId) -> AsyncGenerator[QuestionLock]:
         """Hold the lock on a question. A previous caller that is gone may still answer, and is awaited concurrently."""
         connection = connection_of(ctx)
-        while (freedom := self._freedom(connection, question)) is not None:
-            await freedom.wait()
-        other = self._locks.get(question)
-        if other is not None and other.previous is not None and other.previous.holder is not None:
-            # Of the callers that are gone, only the last is awaited.
-            other.previous.holder.cancel()
-            other.previous = None
-        turn = self._locks[question] = QuestionLock(ctx, other, self._clock)
+        while (free_event := self._blocking_event(connection, question)) is not None:
+            await free_event.wait()
+        current = self._locks.get(question)
+        if current is not None and current.previous is not None and current.previous.holder is not None:
+            # Only the last of the callers that are gone is awaited.
+            current.previous.holder.cancel()
+            current.previous = None
+        lock = self._locks[question] = QuestionLock(ctx, current, self._clock)
         try:
-            yield turn
+            yield lock
         finally:
-            before = turn.previous
-            turn.release()
-            if self._locks.get(question) is turn:
+            previous = lock.previous
+            lock.release()
+            if self._locks.get(question) is lock:
                 del self._locks[question]
-                if before is not None and not before.is_over:
+                if previous is not None and not previous.is_over:
                     # This caller still has the question, and must not be asked twice.
-                    self._locks[question] = before
+                    self._locks[question] = previous
 
-    def _freedom(self, connection: Connection, question: QuestionId) -> asyncio.Event | None:
-        """Return the event to wait for before a caller on this connection is asked; None if it may be asked."""
-        events = (turn.free_event(connection) for turn in self._all(question))
+    def _blocking_event(self, connection: Connection, question: QuestionId) -> asyncio.Event | None:
+        """Return the event to await before a caller on this connection is asked; None if it may be asked now."""
+        events = (lock.free_event(connection) for lock in self._all(question))
         return next((event for event in events if not event.is_set()), None)
 
     def _all(self, question: QuestionId) -> Iterator[QuestionLock]:
-        """Yield the lock, and the one before it, which may still be held."""
-        turn = self._locks.get(question)
-        while turn is not None:
-            yield turn
-            turn = turn.previous
+        """Yield the lock and its previous lock, which may still be held."""
+        lock = self._locks.get(question)
+        while lock is not None:
+            yield lock
+            lock = lock.previous
 
 
 logger = text_logger(__name__)
@@ -147,31 +148,31 @@ T = TypeVar("T")
 
 
 class PendingElicitation:
-    """The questions of a task that one waiting caller is asked."""
+    """Tracks the questions that one waiting caller is asked about a task."""
 
-    def __init__(self, ctx: AnyContext, task: Task, *, is_seen: bool) -> None:
+    def __init__(self, ctx: AnyContext, task: Task, *, names_task: bool) -> None:
         self.ctx = ctx
         self.task = task
         self.link = CallerLink(ctx, task.owner)
-        self.is_seen = is_seen
+        self.names_task = names_task
         self.key = ""
-        """Key of the question that the caller is asked, or will be when it gets the lock."""
+        """Key of the question that the caller is asked, or that it will be asked when it gets the lock."""
         self.question_task: asyncio.Future[None] | None = None
         self.is_sent = False
         """Whether the caller has the question now."""
         self.is_abandoned = False
-        """Whether the caller is gone and is asked nothing more. It may still answer the last question."""
+        """Whether the caller is gone and is asked no further questions. It may still answer the last one."""
         self.lock: QuestionLock | None = None
         """The caller's lock on the question, while it holds it."""
 
     def request(self, question: InputRequest) -> CallerRequest:
-        """Return the request that asks the question. It names the task if the caller sees the task."""
-        return v2025.input_request(question, self.task.id) if self.is_seen else request_of(question)
+        """Return the request that asks the question, with a reference to the task if the caller knows the task."""
+        return v2025.input_request(question, self.task.id) if self.names_task else request_of(question)
 
     def abandon(self, *, is_connected: bool = False) -> None:
-        """Record that the caller waits no longer. If it has a question, it may still answer that.
+        """Record that the caller no longer waits. If it has a question, it may still answer it.
 
-        A caller that is connected, and has only received the answer to its request, will probably answer.
+        A caller that is still connected, and has only received the answer to its request, will probably answer.
         """
         self.is_abandoned = self.is_sent and self.question_task is not None
         if is_connected and self.is_abandoned and self.lock is not None:
@@ -191,45 +192,45 @@ class ElicitationBroker:
         self._follower = follower
         self._locks = QuestionLocks(runtime.options.clock)
         self._abandoned: set[asyncio.Future[None]] = set()
-        """Background tasks for callers that are gone. Each holds a lock, of which a question has at most two."""
+        """Background tasks that await callers that are gone. Each holds a lock; a question has at most two locks."""
 
     def is_asking(self, ctx: AnyContext, view: View) -> bool:
-        """Return whether a question of the task is with a caller on the connection of this request."""
-        return any(self._locks.is_held(ctx, (view.task.id, one.key)) for one in view.inputs)
+        """Return whether a caller on the connection of this request is being asked a question of the task."""
+        return any(self._locks.is_held(ctx, (view.task.id, question.key)) for question in view.inputs)
 
     @asynccontextmanager
     async def ask_while_waiting(
-        self, ctx: AnyContext, task: Task, *, is_seen: bool
+        self, ctx: AnyContext, task: Task, *, names_task: bool
     ) -> AsyncGenerator["PendingElicitation"]:
-        """Ask the caller the questions of its task, while it waits. With `is_seen`, a question names the task."""
-        talk = PendingElicitation(ctx, task, is_seen=is_seen)
-        job = asyncio.ensure_future(self._converse(talk))
+        """Ask the caller the questions of its task while it waits. With `names_task`, the requests name the task."""
+        elicitation = PendingElicitation(ctx, task, names_task=names_task)
+        asking_task = asyncio.ensure_future(self._ask_open_questions(elicitation))
         try:
-            yield talk
+            yield elicitation
         except CallerDisconnected:
-            talk.abandon()
+            elicitation.abandon()
             raise
         finally:
-            if talk.is_abandoned and talk.question_task is not None:
-                self._await_late_answer(job, talk.question_task)
+            if elicitation.is_abandoned and elicitation.question_task is not None:
+                self._await_late_answer(asking_task, elicitation.question_task)
             else:
-                job.cancel()
+                asking_task.cancel()
 
-    def _await_late_answer(self, job: "asyncio.Future[None]", asking: "asyncio.Future[None]") -> None:
-        """Wait for the answer of a caller that is gone, until it comes, or the session ends, or it is not needed."""
-        self._abandoned.add(job)
-        asking.add_done_callback(lambda _: job.cancel())
-        job.add_done_callback(self._abandoned.discard)
+    def _await_late_answer(self, asking_task: "asyncio.Future[None]", question_task: "asyncio.Future[None]") -> None:
+        """Await the answer of a caller that is gone, until it arrives, the session ends, or it is not needed."""
+        self._abandoned.add(asking_task)
+        question_task.add_done_callback(lambda _: asking_task.cancel())
+        asking_task.add_done_callback(self._abandoned.discard)
 
-    async def _converse(self, elicitation: PendingElicitation) -> None:
-        """Ask one question after the other, until the task has ended."""
+    async def _ask_open_questions(self, elicitation: PendingElicitation) -> None:
+        """Ask the task's open questions one after the other until the task has ended."""
         try:
             async with aclosing(self._follower.follow(elicitation.task)) as views:
                 async for view in views:
-                    waiting = [one for one in view.inputs if one.is_open]
-                    if elicitation.key not in {one.key for one in waiting}:
+                    open_questions = [question for question in view.inputs if question.is_open]
+                    if elicitation.key not in {question.key for question in open_questions}:
                         elicitation.withdraw()
-                    question = next((one for one in waiting if can_be_asked(elicitation.ctx, one)), None)
+                    question = next((one for one in open_questions if can_be_asked(elicitation.ctx, one)), None)
                     if (
                         question is not None
                         and not elicitation.is_abandoned
@@ -238,27 +239,27 @@ class ElicitationBroker:
                         elicitation.key = question.key
                         elicitation.question_task = asyncio.ensure_future(self._ask(elicitation, question))
         except RaincheckError as error:
-            logger.debug("task %s: nobody is asked any more: %s", elicitation.task.log_id, error)
+            logger.debug("stopped asking the caller for input for task %s: %s", elicitation.task.log_id, error)
         finally:
             elicitation.withdraw()
 
     async def _ask(self, elicitation: PendingElicitation, question: InputRequest) -> None:
-        """Ask a question, when this caller gets the lock. Without an answer, it stays open for the next caller."""
+        """Ask a question when this caller gets the lock. Without an answer, it stays open for the next caller."""
         task = elicitation.task
         try:
-            async with self._locks.acquire(elicitation.ctx, (task.id, question.key)) as turn:
+            async with self._locks.acquire(elicitation.ctx, (task.id, question.key)) as lock:
                 if await is_disconnected(elicitation.ctx) or not await self._is_open(task, question):
                     return
-                answer = await self._send_question(elicitation, question, turn)
+                answer = await self._send_question(elicitation, question, lock)
                 if answer is not None:
-                    # The caller may disconnect as soon as it has answered. The question looks open to the next caller
-                    # until the answer is stored, so the lock is held until then.
-                    turn.hold()
-                    keeping = asyncio.ensure_future(self._store_answer(task, question.key, answer))
-                    self._runtime.finish_before_stop(keeping)
-                    await run_to_completion(keeping)
+                    # The caller may disconnect as soon as it has answered. Hold the lock until the answer is stored,
+                    # because until then the question looks open to the next caller.
+                    lock.hold()
+                    store_task = asyncio.ensure_future(self._store_answer(task, question.key, answer))
+                    self._runtime.finish_before_stop(store_task)
+                    await run_to_completion(store_task)
         except Exception:
-            logger.exception("task %s: %r could not be asked", task.log_id, question.key)
+            logger.exception("failed to ask question %r of task %s", question.key, task.log_id)
 
     async def _send_question(
         self, elicitation: PendingElicitation, question: InputRequest, lock: QuestionLock
@@ -277,19 +278,19 @@ class ElicitationBroker:
             elicitation.is_sent, elicitation.lock = False, None
 
     async def _is_open(self, task: Task, question: InputRequest) -> bool:
-        """Return whether a question is still open: an answer may be stored that the waiting caller has not seen yet."""
+        """Return whether a question is still open. The waiting caller's view may not show a stored answer yet."""
         view = await _retry_while_unavailable(lambda: self._runtime.engine.view(task.id, owner=task.owner))
-        return any(one.key == question.key and one.is_open for one in view.inputs)
+        return any(other.key == question.key and other.is_open for other in view.inputs)
 
     async def _store_answer(self, task: Task, key: str, answer: Mapping[str, Json] | ProtocolError) -> None:
-        """Store the caller's answer. If the task has ended meanwhile, it is not needed."""
+        """Store the caller's answer. If the task has ended meanwhile, drop the answer."""
         with suppress(IllegalTransition):
             try:
                 await _retry_while_unavailable(lambda: self._write(task, key, answer))
             except InvalidValue as error:
-                # Asked again, the caller would give the same answer.
-                refused = ProtocolError(str(error), errors.INVALID_PARAMS)
-                await _retry_while_unavailable(lambda: self._write(task, key, refused))
+                # If it were asked again, the caller would give the same answer.
+                rejection = ProtocolError(str(error), errors.INVALID_PARAMS)
+                await _retry_while_unavailable(lambda: self._write(task, key, rejection))
 
     def _write(self, task: Task, key: str, answer: Mapping[str, Json] | ProtocolError) -> Awaitable[Task]:
         engine = self._runtime.engine
@@ -299,7 +300,7 @@ class ElicitationBroker:
 
 
 async def _retry_while_unavailable(work: Callable[[], Awaitable[T]]) -> T:
-    """Run a store operation, and retry while the store is unavailable: a user thought about the answer."""
+    """Run a store operation, and retry it while the store is unavailable, so that no user's answer is lost."""
     tries = 0
     while True:
         try:
@@ -310,12 +311,12 @@ async def _retry_while_unavailable(work: Callable[[], Awaitable[T]]) -> T:
 
 
 def can_be_asked(ctx: AnyContext, question: InputRequest) -> bool:
-    """Return whether this caller declared that it can be asked such a question. Another caller may be able to."""
+    """Return whether this caller declared the capability that the question needs. Another caller may have it."""
     declared = declared_capabilities(ctx.session.client_capabilities)
     return missing_capability(declared, question.kind, decode(question.request)) is None
 
 
 def _is_lost(ctx: AnyContext, error: MCPError) -> bool:
-    """Return whether the question or its answer was lost. A caller may send the same error code itself."""
+    """Return whether the question or its answer was lost, and not answered with an error of the same code."""
     is_closed = error.error.code == CONNECTION_CLOSED and is_closing(ctx)
     return isinstance(error, NoBackChannelError) or is_closed

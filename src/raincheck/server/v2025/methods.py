@@ -48,13 +48,13 @@ class V2025Methods:
             task_id = task_id_of(ctx)
             with self._runtime.poll_policy.track_poll(owner, task_id):
                 view = await self._runtime.engine.view(task_id, owner=owner)
-            tell = partial(v2025.get_result, now=self._runtime.options.clock.now())
-            return await self._renderer.render(view, tell, has_result=False)
+            build_result = partial(v2025.get_result, now=self._runtime.options.clock.now())
+            return await self._renderer.render(view, build_result, has_result=False)
 
     async def result(self, ctx: AnyContext, _: RequestParams) -> HandlerResult:
-        """Return what the call itself would have returned, once it is there.
+        """Return what the call itself would have returned, once the task has ended.
 
-        A waiting caller receives the input requests of the task.
+        A caller that waits receives the input requests of the task.
         """
         owner = await self._runtime.owner_of(ctx)
         with AuditedErrorMapping(ctx, owner):
@@ -69,15 +69,18 @@ class V2025Methods:
         owner = await self._runtime.owner_of(ctx)
         with AuditedErrorMapping(ctx, owner):
             if not owner.may_list:
-                raise MCPError(errors.METHOD_NOT_FOUND, "this server can't tell its callers apart, so it lists nothing")
+                raise MCPError(
+                    errors.METHOD_NOT_FOUND,
+                    "tasks/list is not available because this server can't tell its callers apart: use tasks/get",
+                )
             engine, clock, key = self._runtime.engine, self._runtime.options.clock, self._runtime.cursor_key
             cursor = (ctx.params or {}).get("cursor")
             after = None if cursor is None else read_cursor(cursor, owner, engine.namespace, key)
             page = await engine.list_tasks(owner=owner, after=after, limit=PAGE_SIZE)
-            now, pace = clock.now(), self._runtime.poll_policy
-            tasks = [v2025.task_fields(task, poll_ms=pace.interval_ms(task), now=now) for task in page.tasks]
-            more = None if page.next is None else write_cursor(page.next, owner, engine.namespace, key)
-            return cast("dict[str, Any]", v2025.list_result(tasks, more))
+            now, poll_policy = clock.now(), self._runtime.poll_policy
+            tasks = [v2025.task_fields(task, poll_ms=poll_policy.interval_ms(task), now=now) for task in page.tasks]
+            next_cursor = None if page.next is None else write_cursor(page.next, owner, engine.namespace, key)
+            return cast("dict[str, Any]", v2025.list_result(tasks, next_cursor))
 
     async def cancel(self, ctx: AnyContext, _: RequestParams) -> HandlerResult:
         """Cancel the task, and return its new state."""
@@ -87,8 +90,8 @@ class V2025Methods:
             try:
                 task = await self._runtime.engine.cancel(task_id, owner=owner)
             except IllegalTransition as error:
-                ended = v2025.status_of(await self._runtime.engine.task(task_id, owner=owner))
-                raise invalid_params(f"task {task_id!r} can't be cancelled: it is {ended} already") from error
+                status = v2025.status_of(await self._runtime.engine.task(task_id, owner=owner))
+                raise invalid_params(f"task {task_id!r} can't be cancelled: its status is already {status}") from error
             audit.log_event("cancelled", owner, task_id=task.id, tool=task.tool.name)
             poll_ms = self._runtime.poll_policy.interval_ms(task)
             return cast(
@@ -96,7 +99,7 @@ class V2025Methods:
             )
 
     async def _wait(self, ctx: AnyContext, task: Task) -> View:
-        async with self._broker.ask_while_waiting(ctx, task, is_seen=True):
+        async with self._broker.ask_while_waiting(ctx, task, names_task=True):
             return await run_while_connected(ctx, self._runtime.options.clock, self._follow(ctx, task))
 
     async def _follow(self, ctx: AnyContext, task: Task) -> View:
@@ -104,7 +107,7 @@ class V2025Methods:
             async for view in views:
                 if view.task.is_terminal:
                     return view
-        raise AssertionError("a task is followed to its end")
+        raise AssertionError("the follower stopped before the task ended")
 
     async def _answer(self, view: View) -> HandlerResult:
         """Return the result of a terminal task, with a reference to the task.

@@ -1,7 +1,7 @@
 """Push the status and progress of tasks to callers of 2025-11-25, for as long as their connection lasts.
 
-Notifications for a task are sent on the stream of a `tasks/result` request that waits for it, where there is one, and
-else on the connection's own. Callers may not rely on any of them: they poll.
+Notifications for a task are sent on the stream of a `tasks/result` request that waits for the task. If there is none,
+they are sent on the connection's own stream. Callers must not rely on notifications: they poll.
 """
 
 import asyncio
@@ -23,10 +23,10 @@ from raincheck.wire import v2025
 logger = text_logger(__name__)
 
 MAX_TASKS_PER_CONNECTION = 1_000
-"""Most tasks that are pushed to one connection at once. The others can be polled."""
+"""Maximum number of tasks that are pushed to one connection at once. Callers can poll all others."""
 
 ANSWER_POLL_INTERVAL = 0.01
-"""Seconds between two checks whether a caller has received its task."""
+"""Seconds between checks of whether a caller has received its task."""
 
 PUSHES_KEY = "raincheck/pushed"
 """Key in a connection's state for the tasks that are pushed to it."""
@@ -51,7 +51,7 @@ class _TaskPush:
 
 
 class StatusNotifier:
-    """Pushes the changes of tasks."""
+    """Pushes the changes of tasks to their callers."""
 
     def __init__(self, runtime: ServerRuntime, follower: SharedFollower) -> None:
         self._runtime = runtime
@@ -60,7 +60,7 @@ class StatusNotifier:
     def start(self, ctx: AnyContext, task: Task, token: str | int | None) -> None:
         """Push a task to the connection of this request, once the caller has received the task.
 
-        Progress is for a caller that gave a token with its call.
+        Progress is pushed only if the caller sent a progress token with its call.
         """
         connection = connection_of(ctx)
         if connection.has_standalone_channel:
@@ -70,7 +70,7 @@ class StatusNotifier:
     async def via_request_stream(self, ctx: AnyContext, task: Task) -> AsyncGenerator[None]:
         """Send the notifications for a task on the stream of a request, while the request waits for the task.
 
-        If the task has ended, the context exits when everything has been pushed that comes before the end.
+        If the task has ended, the context exits once every change before the end has been pushed.
         """
         stream = stream_of(ctx)
         push = None if stream is None else self._push(connection_of(ctx), task)
@@ -96,9 +96,9 @@ class StatusNotifier:
         pushed: dict[TaskId, _TaskPush] | None = connection.state.get(PUSHES_KEY)
         if pushed is None:
             pushed = connection.state[PUSHES_KEY] = {}
-            connection.exit_stack.callback(_end_all, pushed)
+            connection.exit_stack.callback(_cancel_all, pushed)
         if task.id in pushed:
-            # A repeated call may have its own token.
+            # A repeated call may carry another token.
             pushed[task.id].token = pushed[task.id].token if token is None else token
             return pushed[task.id]
         if len(pushed) >= MAX_TASKS_PER_CONNECTION:
@@ -109,12 +109,12 @@ class StatusNotifier:
         return push
 
     async def _run(self, push: _TaskPush, call: AnyContext | None) -> None:
-        # There is no event for the answer to a call. It comes at once, unless middleware around the call takes its
-        # time.
+        # The SDK has no event for the answer to a call. The answer is sent immediately, unless middleware around the
+        # call delays it.
         while call is not None and not is_answered(call):  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(ANSWER_POLL_INTERVAL)
-        clock, pace = self._runtime.options.clock, self._runtime.poll_policy
-        told, done = (v2025.status_of(push.task), push.task.state), -1.0
+        clock, poll_policy = self._runtime.options.clock, self._runtime.poll_policy
+        sent, done = (v2025.status_of(push.task), push.task.state), -1.0
         try:
             async with aclosing(self._follower.follow(push.task)) as views:
                 async for view in views:
@@ -122,17 +122,17 @@ class StatusNotifier:
                     if progress is not None and progress["progress"] > done and not view.task.is_terminal:
                         done = progress["progress"]
                         await push.send("notifications/progress", progress)
-                    if (v2025.status_of(view.task), view.task.state) != told:
-                        told = v2025.status_of(view.task), view.task.state
-                        shown = v2025.get_result(view, poll_ms=pace.interval_ms(view.task), now=clock.now())
-                        await push.send("notifications/tasks/status", shown)
+                    if (v2025.status_of(view.task), view.task.state) != sent:
+                        sent = v2025.status_of(view.task), view.task.state
+                        params = v2025.get_result(view, poll_ms=poll_policy.interval_ms(view.task), now=clock.now())
+                        await push.send("notifications/tasks/status", params)
         except RaincheckError as error:
-            logger.debug("task %s is pushed no more: %s", push.task.log_id, error)
+            logger.debug("stopped pushing task %s: %s", push.task.log_id, error)
         except Exception:
-            logger.exception("task %s is pushed no more", push.task.log_id)
+            logger.exception("failed to push task %s", push.task.log_id)
 
 
-def _end_all(pushed: dict[TaskId, _TaskPush]) -> None:
+def _cancel_all(pushed: dict[TaskId, _TaskPush]) -> None:
     for push in list(pushed.values()):
         if push.push_task is not None:
             push.push_task.cancel()

@@ -89,7 +89,7 @@ logger = text_logger(__name__)
 
 LISTEN_METHOD = "subscriptions/listen"
 
-MOST_TASKS = 1_000
+MAX_TASKS = 1_000
 """Most tasks of one stream."""
 
 VOLATILE_FIELDS = ("lastUpdatedAt", "pollIntervalMs")
@@ -121,22 +121,24 @@ class SubscriptionHandler:
                 if not declares_tasks(ctx):
                     raise missing_capability()
                 task_ids = _check_ids(wanted["taskIds"])
-                place = stack.enter_context(self._slots.acquire(owner, len(task_ids)))
-                agreed = await self._filter_owned(task_ids, owner)
-                place.shrink(len(agreed))
-            others = {kind: value for kind, value in wanted.items() if kind != "taskIds" and value}
-            return await self._serve(_Stream(ctx, ctx.request_id, owner, agreed), call_next if others else None)
+                lease = stack.enter_context(self._slots.acquire(owner, len(task_ids)))
+                owned_ids = await self._filter_owned(task_ids, owner)
+                lease.shrink(len(owned_ids))
+            has_other_kinds = any(value for kind, value in wanted.items() if kind != "taskIds")
+            return await self._serve(
+                _Stream(ctx, ctx.request_id, owner, owned_ids), call_next if has_other_kinds else None
+            )
 
     async def _filter_owned(self, task_ids: list[str], owner: Owner) -> list[str]:
-        """Return the ids that belong to this owner. The others are left out, without distinction."""
-        agreed: list[str] = []
+        """Return the ids that belong to this owner. All other ids are left out, without distinction."""
+        owned_ids: list[str] = []
         for task_id in task_ids:
             try:
                 await self._runtime.engine.task(task_id, owner=owner)
             except TaskNotFound:
                 continue
-            agreed.append(task_id)
-        return agreed
+            owned_ids.append(task_id)
+        return owned_ids
 
     async def _serve(self, stream: "_Stream", call_next: CallNext | None) -> HandlerResult:
         """Serve one stream. A stream for tasks alone ends when they have ended; another when its caller disconnects."""
@@ -144,36 +146,37 @@ class SubscriptionHandler:
             await stream.acknowledge(SubscriptionFilter())
             await self._push(stream)
             return {"resultType": "complete", "_meta": stream.meta}
-        pushing = asyncio.ensure_future(self._push(stream))
+        push_task = asyncio.ensure_future(self._push(stream))
         try:
             return await call_next(replace(stream.ctx, session=cast("Any", _AcknowledgingSession(stream))))
         finally:
-            pushing.cancel()
-            await run_to_completion(asyncio.wait([pushing]))
+            push_task.cancel()
+            await run_to_completion(asyncio.wait([push_task]))
 
     async def _push(self, stream: "_Stream") -> None:
         """Send each task now, and again after each visible change, until all have ended."""
         await stream.acknowledged.wait()
         # A fingerprint of the last state is compared, because the state itself may be large.
-        said: dict[str, str] = {}
+        sent: dict[str, str] = {}
         try:
             async with aclosing(self._runtime.engine.follow_all(stream.task_ids, owner=stream.owner)) as views:
                 async for view in views:
-                    shown = cast(
+                    params = cast(
                         "dict[str, Any]",
                         v2026.detailed_task(view, poll_ms=self._runtime.poll_policy.interval_ms(view.task)),
                     )
-                    seen = {name: value for name, value in shown.items() if name not in VOLATILE_FIELDS}
+                    stable = {name: value for name, value in params.items() if name not in VOLATILE_FIELDS}
                     # An instance may return to an earlier state, which is a change.
-                    news = fingerprint("news", seen, None if view.task.state is None else view.task.state.number)
-                    if news != said.get(view.task.id):
-                        said[view.task.id] = news
+                    state_number = None if view.task.state is None else view.task.state.number
+                    current = fingerprint("task", stable, state_number)
+                    if current != sent.get(view.task.id):
+                        sent[view.task.id] = current
                         await self._renderer.record_retrieval(view)
-                        await stream.send({**shown, "_meta": {**state_meta(view.task), **stream.meta}})
+                        await stream.send({**params, "_meta": {**state_meta(view.task), **stream.meta}})
                     if view.task.is_terminal:
-                        del said[view.task.id]
+                        del sent[view.task.id]
         except StoreUnavailable:
-            logger.info("a stream of tasks ends: the engine has stopped")
+            logger.info("a stream of tasks ended: the engine has stopped")
         except Exception:
             # Streams guarantee nothing: their callers poll, and subscribe again.
             logger.exception("a stream of tasks ended early")
@@ -190,11 +193,11 @@ class _Stream:
         self.meta: dict[str, Any] = {SUBSCRIPTION_ID_META_KEY: request_id}
         self.acknowledged = asyncio.Event()
 
-    async def acknowledge(self, others: SubscriptionFilter) -> None:
+    async def acknowledge(self, agreed: SubscriptionFilter) -> None:
         """Acknowledge the stream, before anything else is sent: its tasks, and the other events that were agreed."""
-        agreed = SubscriptionFilter.model_validate({**others.model_dump(by_alias=True), "taskIds": self.task_ids})
+        with_tasks = SubscriptionFilter.model_validate({**agreed.model_dump(by_alias=True), "taskIds": self.task_ids})
         params = SubscriptionsAcknowledgedNotificationParams.model_validate(
-            {"notifications": agreed, "_meta": self.meta}
+            {"notifications": with_tasks, "_meta": self.meta}
         )
         notification = SubscriptionsAcknowledgedNotification(params=params)
         await self.ctx.session.send_notification(notification, self.request_id)
@@ -230,8 +233,8 @@ def _filter_of(ctx: AnyContext) -> Mapping[str, Any]:
 
 
 def _check_ids(wanted: object) -> list[str]:
-    if not isinstance(wanted, list) or not all(isinstance(one, str) for one in cast("list[object]", wanted)):
+    if not isinstance(wanted, list) or not all(isinstance(task_id, str) for task_id in cast("list[object]", wanted)):
         raise invalid_params("notifications.taskIds is a list of the ids of tasks")
-    if len(cast("list[str]", wanted)) > MOST_TASKS:
-        raise invalid_params(f"a stream is for at most {MOST_TASKS:,} tasks: listen to more of them on another")
+    if len(cast("list[str]", wanted)) > MAX_TASKS:
+        raise invalid_params(f"a stream follows at most {MAX_TASKS:,} tasks: open another stream for more")
     return list(dict.fromkeys(cast("list[str]", wanted)))

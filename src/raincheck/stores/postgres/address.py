@@ -48,7 +48,7 @@ class DatabaseTarget:
 
 
 def parse_url(url: str) -> DatabaseTarget:
-    """Parse the URL. Two of its parameters are ours: `schema`, and `procrastinate_schema`.
+    """Parse the URL. Two of its parameters are for raincheck: `schema`, and `procrastinate_schema`.
 
     Raises:
         ConfigurationError: it can't be parsed. The message does not repeat it: it may contain a password.
@@ -56,39 +56,39 @@ def parse_url(url: str) -> DatabaseTarget:
     try:
         parts = urlsplit(url)
         parameters = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
-        ours = {name: value for name, value in parameters if name in ("schema", "procrastinate_schema")}
-        theirs = [(name, value) for name, value in parameters if name not in ours]
+        own = {name: value for name, value in parameters if name in ("schema", "procrastinate_schema")}
+        driver_parameters = [(name, value) for name, value in parameters if name not in own]
         # Built by hand: `urlunsplit` drops the slashes of a URL without a host, which is one over a Unix socket.
-        conninfo = f"postgresql://{parts.netloc}{parts.path}?{urlencode(theirs, quote_via=quote)}"
-        facts = conninfo_to_dict(conninfo)
-        _check_unmixed(facts)
+        conninfo = f"postgresql://{parts.netloc}{parts.path}?{urlencode(driver_parameters, quote_via=quote)}"
+        settings = conninfo_to_dict(conninfo)
+        _check_parts(settings)
         conninfo = make_conninfo(
-            conninfo, **{name: value for name, value in CONNECTION_DEFAULTS.items() if name not in facts}
+            conninfo, **{name: value for name, value in CONNECTION_DEFAULTS.items() if name not in settings}
         )
     except (ValueError, psycopg.Error) as error:
         # Of the error's text, repeat only what can't be a password.
         unknown = re.search(r'query parameter: "(\w+)"', str(error))
-        why = f"it has a parameter {unknown[1]!r} that there is not" if unknown else type(error).__name__
+        reason = f"unknown parameter {unknown[1]!r}" if unknown else type(error).__name__
         raise ConfigurationError(
-            f"the URL of the PostgreSQL store can't be understood ({why}): write "
+            f"the URL of the PostgreSQL store can't be parsed ({reason}): write "
             f"postgresql://user:password@host:5432/database, with %40 for an @ in the password, and %2F for a /"
         ) from None
-    schema = _check_schema_name(ours.get("schema", DEFAULT_SCHEMA))
-    jobs_schema = _check_schema_name(ours.get("procrastinate_schema", schema))
-    place = ":".join(str(facts[name]) for name in ("host", "port") if facts.get(name))
-    return DatabaseTarget(conninfo, schema, jobs_schema, f"postgresql://{place}/{facts.get('dbname') or ''}")
+    schema = _check_schema_name(own.get("schema", DEFAULT_SCHEMA))
+    jobs_schema = _check_schema_name(own.get("procrastinate_schema", schema))
+    host = ":".join(str(settings[name]) for name in ("host", "port") if settings.get(name))
+    return DatabaseTarget(conninfo, schema, jobs_schema, f"postgresql://{host}/{settings.get('dbname') or ''}")
 
 
-def _check_unmixed(facts: Mapping[str, object]) -> None:
+def _check_parts(settings: Mapping[str, object]) -> None:
     """Refuse a URL whose password (with a `/` or an `@`) was parsed as another part, which would then be shown."""
-    shown = f"{facts.get('host', '')}{facts.get('dbname', '')}"
-    if "@" in shown or not re.fullmatch(r"[\d,]*", str(facts.get("port") or "")):
+    displayed = f"{settings.get('host', '')}{settings.get('dbname', '')}"
+    if "@" in displayed or not re.fullmatch(r"[\d,]*", str(settings.get("port") or "")):
         raise ValueError
 
 
 def _check_schema_name(schema: str) -> str:
     if not schema or len(schema.encode()) > MAX_SCHEMA_BYTES or not schema.isprintable():
         raise ConfigurationError(
-            f"{schema!r} can't be the schema of a store: write a name of 1 to {MAX_SCHEMA_BYTES} characters"
+            f"{schema!r} can't be the schema of a store: use a name of 1 to {MAX_SCHEMA_BYTES} characters"
         )
     return schema

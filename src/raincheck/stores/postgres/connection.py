@@ -49,18 +49,19 @@ class DatabaseClock(SystemClock):
         return reading.moment + timedelta(seconds=self.monotonic() - reading.elapsed)
 
     def add_reading(self, moment: datetime, sent_at: float, received_at: float) -> None:
-        """Record a reading taken between two local times, if it is more accurate than the known one."""
-        doubt = max(0.0, received_at - sent_at) / 2
-        known, new = self._reading, ClockReading(moment, sent_at + doubt, doubt)
-        if known is None:
+        """Record a reading taken between two local times, if it is more accurate than the current one."""
+        uncertainty = max(0.0, received_at - sent_at) / 2
+        current, new = self._reading, ClockReading(moment, sent_at + uncertainty, uncertainty)
+        if current is None:
             self._reading = new
             return
-        # The known reading becomes more uncertain as seconds pass here.
-        allowed = known.uncertainty + MAX_DRIFT * (new.elapsed - known.elapsed)
-        expected = known.moment + timedelta(seconds=new.elapsed - known.elapsed)
-        # A reading that contradicts the known one proves it wrong: this machine slept, or the database's clock was set.
-        is_proof = abs((moment - expected).total_seconds()) > doubt + allowed
-        if is_proof or doubt <= allowed:
+        # The current reading becomes more uncertain as seconds pass here.
+        allowed = current.uncertainty + MAX_DRIFT * (new.elapsed - current.elapsed)
+        expected = current.moment + timedelta(seconds=new.elapsed - current.elapsed)
+        # A reading that contradicts the current one proves it wrong: this machine slept, or the database's clock was
+        # set.
+        is_contradiction = abs((moment - expected).total_seconds()) > uncertainty + allowed
+        if is_contradiction or uncertainty <= allowed:
             self._reading = new
 
 
@@ -97,13 +98,14 @@ async def configure_connection(connection: Connection, target: DatabaseTarget) -
     # Bind every number as one type. The driver would choose by its size, and prepare a statement for each choice.
     connection.adapters.register_dumper(int, Int8Dumper)
     await set_search_path(connection, target.schema, target.jobs_schema)
-    # A client that stops in the middle of a transaction (a suspended process, say) blocks others no longer than this.
-    pause = SQL("SET idle_in_transaction_session_timeout TO {}").format(Literal(IDLE_TRANSACTION_TIMEOUT))
+    # A client that stops in the middle of a transaction (a suspended process, for example) blocks other clients no
+    # longer than this.
+    idle_timeout = SQL("SET idle_in_transaction_session_timeout TO {}").format(Literal(IDLE_TRANSACTION_TIMEOUT))
     # Every query has its index. While a table is small, a sequential scan looks cheaper, and a connection keeps that
     # plan when the table has grown: a burst of new tasks would get slower with each one. JIT compilation pays for none
-    # of them either, and would be used for those whose estimated cost is raised by this.
+    # of them either, and would be used for queries whose estimated cost is raised by this.
     plans = SQL("SET enable_seqscan TO off; SET jit TO off")
-    await connection.execute(SQL("; ").join([pause, plans]))
+    await connection.execute(SQL("; ").join([idle_timeout, plans]))
 
 
 async def set_search_path(connection: AsyncConnection[Any], *schemas: str) -> None:
@@ -133,7 +135,7 @@ async def open_connection(
 async def prepare_database(
     target: DatabaseTarget, jobs: JobQueue[Any] | None, clock: DatabaseClock, kind: type[Connection]
 ) -> None:
-    """Ensure that the database exists, is ours and has the newest schema.
+    """Ensure that the database exists, belongs to raincheck and has the newest schema.
 
     Raises:
         StoreError: it is unusable. It was left unchanged.
@@ -150,15 +152,15 @@ async def check_existing_database(target: DatabaseTarget, clock: DatabaseClock, 
         StoreError: it is gone, or has another schema version.
     """
     async with open_connection(target, kind) as connection:
-        known = await newest_version()
-        if await schema_version(connection, target, known) < known:
-            what_to_do = "run `raincheck migrate`, or start a server or a worker on it"
-            raise StoreUnavailable(target.display_url, f"its schema is missing, or of an older version: {what_to_do}")
+        newest = await newest_version()
+        if await schema_version(connection, target, newest) < newest:
+            advice = "run `raincheck migrate`, or start a server or a worker on it"
+            raise StoreUnavailable(target.display_url, f"its schema is missing, or of an older version: {advice}")
         await sync_clock(connection, clock)
 
 
 async def sync_clock(connection: Connection, clock: DatabaseClock) -> None:
     """Read the database's clock."""
-    asked = clock.monotonic()
+    sent_at = clock.monotonic()
     moment = await reads.database_time(connection)
-    clock.add_reading(moment, asked, clock.monotonic())
+    clock.add_reading(moment, sent_at, clock.monotonic())

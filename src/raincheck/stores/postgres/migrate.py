@@ -26,7 +26,7 @@ FROM (SELECT %(schema)s::text) AS schema (name)
 
 @cache
 def shipped_migrations() -> tuple[tuple[int, str], ...]:
-    """Return all steps with their versions, oldest first, from the files `NNNN_what.sql`.
+    """Return all steps with their versions, oldest first, from the files `NNNN_name.sql`.
 
     They are read once: a store that is reopened may find no file descriptor left.
     """
@@ -45,7 +45,7 @@ async def newest_version() -> int:
     return (await asyncio.to_thread(shipped_migrations))[-1][0]
 
 
-async def schema_version(connection: Connection, target: DatabaseTarget, known: int) -> int:
+async def schema_version(connection: Connection, target: DatabaseTarget, newest: int) -> int:
     """Return the version of the tables; 0 if there are none.
 
     Raises:
@@ -53,11 +53,11 @@ async def schema_version(connection: Connection, target: DatabaseTarget, known: 
         StoreReadOnly: the right to use the schema is missing.
         SchemaMismatch: a newer raincheck wrote it.
     """
-    is_ours, has_tasks, may_look = await fetch_one(connection, _FIND, {"schema": target.schema})
-    if not may_look:
+    is_ours, has_tasks, has_usage = await fetch_one(connection, _FIND, {"schema": target.schema})
+    if not has_usage:
         raise StoreReadOnly(
             target.display_url,
-            f"this user may not look into the schema {target.schema!r}: GRANT USAGE on it, and rights to its tables",
+            f"this user has no access to the schema {target.schema!r}: GRANT USAGE on it, and rights to its tables",
         )
     if not is_ours:
         if has_tasks:
@@ -67,8 +67,8 @@ async def schema_version(connection: Connection, target: DatabaseTarget, known: 
             )
         return 0
     (version,) = await fetch_one(connection, "SELECT max(version) FROM raincheck_schema")
-    if version > known:
-        raise SchemaMismatch(target.display_url, version, known)
+    if version > newest:
+        raise SchemaMismatch(target.display_url, version, newest)
     return version
 
 
@@ -79,8 +79,8 @@ async def migrate(connection: Connection, target: DatabaseTarget, jobs: JobQueue
         NotAStore, SchemaMismatch: nothing was touched.
     """
     migrations = await asyncio.to_thread(shipped_migrations)
-    known = migrations[-1][0]
-    if await schema_version(connection, target, known) == known and (
+    newest = migrations[-1][0]
+    if await schema_version(connection, target, newest) == newest and (
         jobs is None or await jobs.is_migrated(connection)
     ):
         # The common case needs no lock, and no right to change anything.
@@ -92,7 +92,7 @@ async def migrate(connection: Connection, target: DatabaseTarget, jobs: JobQueue
             if not (await fetch_one(connection, "SELECT to_regnamespace(quote_ident(%s)) IS NOT NULL", (schema,)))[0]:
                 await connection.execute(SQL("CREATE SCHEMA {}").format(Identifier(schema)))
         # Read only now, under the lock: another process may have been first.
-        version = await schema_version(connection, target, known)
+        version = await schema_version(connection, target, newest)
         if version == 0:
             await connection.execute("CREATE TABLE raincheck_schema (version BIGINT PRIMARY KEY)")
         for step, script in migrations:
@@ -106,7 +106,7 @@ async def migrate(connection: Connection, target: DatabaseTarget, jobs: JobQueue
 async def fetch_one(
     connection: Connection, query: str, parameters: tuple[object, ...] | dict[str, object] = ()
 ) -> tuple[Any, ...]:
-    """Return the row of a query that has one."""
+    """Return the single row of a query."""
     row = await (await connection.execute(cast("Any", query), parameters)).fetchone()
-    assert row is not None  # noqa: S101 - these queries have a row
+    assert row is not None  # noqa: S101 - these queries always return a row
     return row

@@ -62,9 +62,9 @@ CHECK_INTERVAL = 15.0
 async def watch_changes(target: DatabaseTarget, channel: str, feeds: ChangeBroadcaster, origin: str) -> None:
     """Publish changes by other handles to the feeds, until there are no listeners."""
 
-    def pass_on(message: str) -> None:
-        told_by, hint = decode_changes(message)
-        if told_by == origin:
+    def publish(message: str) -> None:
+        sender, hint = decode_changes(message)
+        if sender == origin:
             # Our own listeners were notified when it was written.
             return
         if hint == ANY_TASK:
@@ -72,24 +72,26 @@ async def watch_changes(target: DatabaseTarget, channel: str, feeds: ChangeBroad
         else:
             feeds.publish(hint)
 
-    is_known = False
+    is_disconnected = False
     while feeds:
         try:
             async with open_connection(target) as connection:
                 await connection.execute(SQL("LISTEN {}").format(Identifier(channel)))
                 # It is unknown what changed before this.
                 feeds.publish_any_task()
-                if is_known:
-                    logger.info("changes on %s are heard of again", target.display_url)
-                is_known = False
-                ear = NotificationListener(connection, pass_on)
+                if is_disconnected:
+                    logger.info("reconnected: notifications from %s arrive again", target.display_url)
+                is_disconnected = False
+                listener = NotificationListener(connection, publish)
                 while feeds:
-                    await ear.listen(CHECK_INTERVAL)
+                    await listener.listen(CHECK_INTERVAL)
         except StoreError as error:
-            if not is_known:
+            if not is_disconnected:
                 # A caller that waits for a task also polls now and then, and a reader finds out by its own reads.
-                logger.warning("changes on %s are not heard of, will try again: %s", target.display_url, error)
-            is_known = True
+                logger.warning(
+                    "lost the connection for notifications from %s, will retry: %s", target.display_url, error
+                )
+            is_disconnected = True
             await asyncio.sleep(RECONNECT_DELAY)
 
 
@@ -134,8 +136,8 @@ class NotificationListener:
         except psycopg.Error as error:
             if not self._lost.done():
                 self._lost.set_exception(error)
-        while (told := libpq.notifies()) is not None:
-            self._callback(told.extra.decode(self._encoding))
+        while (notification := libpq.notifies()) is not None:
+            self._callback(notification.extra.decode(self._encoding))
 
-    def _on_notify(self, told: Notify) -> None:
-        self._callback(told.payload)
+    def _on_notify(self, notification: Notify) -> None:
+        self._callback(notification.payload)

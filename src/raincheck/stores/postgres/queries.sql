@@ -1,7 +1,7 @@
 -- name: insert_task
--- A new task with its first history entry, what it was called with, and its turn in the queue, if it enters that. No other
--- creation of the same owner is in between. Returns that it was not begun, and what a quota asks of them, as it was before: if that
--- is too much, nothing is kept.
+-- Insert a new task with its first history entry, its arguments and caller, and its turn if it enters the queue. Creations of the
+-- same owner wait for each other. Returns true (the task was not started), and the facts that a quota needs about the owner, as they
+-- were before. If they exceed the quota, nothing is stored.
 WITH admitted AS MATERIALIZED (
     SELECT live, latest FROM admit(%(namespace)s, %(owner)s, %(most_live)s, %(most_created)s, %(since)s)
 ), new AS (
@@ -33,10 +33,10 @@ WITH admitted AS MATERIALIZED (
 )
 SELECT true, live, latest, pg_notify(%(channel)s, %(news)s) FROM admitted;
 
--- name: insert_offered
--- A new task whose attempt begins with it, if nothing waits that whoever offers that could run. Else it is queued, as above. Either
--- way it is one statement, and what a quota asks is counted alike. Its line has been served so far then, which matters only if
--- somebody waits in it.
+-- name: insert_started
+-- Insert a new task together with its attempt, if no other work waits that the creator could run. Otherwise the task is queued, as
+-- above. Either way it is one statement, and the quota is counted alike. A start serves the task's queue up to its turn, which
+-- matters only if another task waits in it.
 WITH admitted AS MATERIALIZED (
     SELECT live, latest FROM admit(%(namespace)s, %(owner)s, %(most_live)s, %(most_created)s, %(since)s)
 ), waiting AS MATERIALIZED (
@@ -83,9 +83,9 @@ WITH admitted AS MATERIALIZED (
 SELECT must_queue, live, latest, pg_notify(%(channel)s, %(news)s) FROM waiting, admitted;
 
 -- name: update_task
--- A change of the record with its history entry and what else it brings, if the record is still the one that was read. An attempt
--- that goes on keeps its stored lease, which may have been extended since. If it is begun, its line is served so far. Returns the
--- job that was queued with the task.
+-- Change the record, if it is still the one that was read, and store the change's history entry, outcome and variables. The stored
+-- lease of an attempt that continues is not overwritten: it may have been extended since. A start serves the task's queue up to its
+-- turn. Returns the job that was queued with the task.
 WITH changed AS (
     UPDATE tasks SET
         updated_at = %(updated_at)s, phase = %(phase)s, due_at = %(due_at)s, version = %(version)s, fence = %(fence)s,
@@ -125,71 +125,72 @@ WITH changed AS (
 SELECT pk, job_id, pg_notify(%(channel)s, %(news)s), %(withdrawal)s FROM changed;
 
 -- name: lock_parent
--- A parent, which can't change until this transaction ends.
+-- Lock a parent, so that it can't change until this transaction ends.
 SELECT * FROM tasks WHERE id = %(id)s FOR UPDATE;
 
 -- name: lock_live_children
--- The children of a task that have not ended, which can't change until this transaction ends.
+-- Lock the live children of a task, so that they can't change until this transaction ends.
 SELECT * FROM tasks WHERE parent_id = %(id)s AND finished_at IS NULL ORDER BY pk FOR UPDATE;
 
 -- name: insert_steps
--- Finished checkpoints. One that is there already violates its key.
+-- Insert a finished checkpoint. An existing one violates the unique constraint.
 INSERT INTO steps (task_pk, name, occurrence, fingerprint, result, attempt, finished_at)
 VALUES (%s, %s, %s, %s, %s, %s, %s);
 
--- name: forget_steps
--- The checkpoints of a process in the state that it leaves.
+-- name: delete_steps
+-- Delete the checkpoints of an instance in the state that it leaves.
 DELETE FROM steps WHERE task_pk = %(pk)s;
 
--- name: forget_answered
--- The questions that a process has an answer to in the state that it leaves.
+-- name: delete_answered_inputs
+-- Delete the answered input requests of an instance in the state that it leaves.
 DELETE FROM inputs WHERE task_pk = %(pk)s AND answered_at IS NOT NULL;
 
 -- name: insert_input
--- A new question. A key that was used before violates its key.
+-- Insert a new input request. A key that was used before violates the unique constraint.
 INSERT INTO inputs (task_pk, key, kind, request, asked_at, attempt) VALUES (%s, %s, %s, %s, %s, %s);
 
 -- name: answer_input
--- The answer to a question.
+-- Store the answer to an input request.
 UPDATE inputs SET answer = %s, answered_at = %s WHERE task_pk = %s AND key = %s;
 
 -- name: put_artifact
--- An artifact; one of the same name is replaced.
+-- Store an artifact, replacing one of the same name.
 INSERT INTO artifacts (task_pk, name, content, kept_at) VALUES (%s, %s, %s, %s)
 ON CONFLICT (task_pk, name) DO UPDATE SET content = excluded.content, kept_at = excluded.kept_at;
 
--- name: tell
--- Tell other handles that tasks changed.
+-- name: notify
+-- Notify other handles that tasks changed.
 SELECT pg_notify(%(channel)s, news) FROM unnest(%(news)s::text[]) AS news;
 
 -- name: task_with_key
--- The owner's task that has an idempotency key.
+-- The owner's task with this idempotency key.
 SELECT * FROM tasks
 WHERE namespace = %(namespace)s AND owner = %(owner)s AND idempotency_key = %(key)s;
 
 -- name: release_key
--- Free a task's idempotency key, if that is the one it has. Nothing else of the record changes, so its version stays.
+-- Free a task's idempotency key, if the task has this key. Nothing else in the record changes, so its version stays.
 UPDATE tasks SET idempotency_key = NULL, request_digest = NULL WHERE id = %(id)s AND idempotency_key = %(key)s;
 
 -- name: delete_task
--- Forget one task, with everything that belongs to it.
+-- Delete one task, with everything that belongs to it.
 DELETE FROM tasks WHERE id = %(id)s;
 
 -- name: due_tasks
--- Parked tasks whose moment came first, of the tools that are asked for. One that somebody else wakes just now is left to them.
+-- Parked tasks of the requested tools that are due, the first to be due first. Tasks that another transaction has locked are skipped.
 SELECT * FROM tasks
 WHERE namespace = %(namespace)s AND phase = 'parked' AND due_at <= %(now)s
     AND (tool, tool_version) IN (SELECT * FROM unnest(%(tools)s::text[], %(versions)s::text[]))
 ORDER BY due_at, id LIMIT %(due_limit)s FOR UPDATE SKIP LOCKED;
 
 -- name: due_of_all
--- Parked tasks whose moment came first, of all namespaces and tools. One that somebody else wakes just now is left to them.
+-- Parked tasks of all namespaces and tools that are due, the first to be due first. Tasks that another transaction has locked are
+-- skipped.
 SELECT * FROM tasks WHERE phase = 'parked' AND due_at <= %(now)s
 ORDER BY due_at, id LIMIT %(due_limit)s FOR UPDATE SKIP LOCKED;
 
 -- name: queued_tasks
--- The next tasks to run, of the tools that are asked for, each with its payloads, and whether it has steps, questions or artifacts.
--- One that somebody else takes just now is left to them.
+-- The next tasks of the requested tools, each with its payloads, and whether it has steps, input requests or artifacts. Tasks that
+-- another transaction has locked are skipped.
 SELECT
     tasks.*,
     (SELECT body FROM payloads WHERE task_pk = pk AND kind = 'arguments'),
@@ -203,26 +204,26 @@ WHERE namespace = %(namespace)s AND phase = 'queued'
     AND (tool, tool_version) IN (SELECT * FROM unnest(%(tools)s::text[], %(versions)s::text[]))
 ORDER BY priority DESC, turn, created_at, id LIMIT %(limit)s FOR UPDATE OF tasks SKIP LOCKED;
 
--- name: queued_tasks_of_others
--- The next tasks to run, of the tools that are asked for, once whoever has them just now is done with them.
+-- name: locked_queued_tasks
+-- The next tasks of the requested tools, after waiting for the transactions that have locked them.
 SELECT * FROM tasks
 WHERE namespace = %(namespace)s AND phase = 'queued'
     AND (tool, tool_version) IN (SELECT * FROM unnest(%(tools)s::text[], %(versions)s::text[]))
 ORDER BY priority DESC, turn, created_at, id LIMIT %(limit)s FOR UPDATE;
 
 -- name: wait_briefly
--- Wait no longer than this for what others have locked, in this transaction.
+-- Limit how long this transaction waits for locks.
 SET LOCAL lock_timeout TO '1s';
 
 -- name: waiting_tasks
--- The next tasks to run, of the tools that are asked for, to look at them and no more.
+-- The next tasks of the requested tools, without locking them.
 SELECT * FROM tasks
 WHERE namespace = %(namespace)s AND phase = 'queued'
     AND (tool, tool_version) IN (SELECT * FROM unnest(%(tools)s::text[], %(versions)s::text[]))
 ORDER BY priority DESC, turn, created_at, id LIMIT %(limit)s;
 
 -- name: next_due
--- Whether a task is queued, and when the first parked one is due, of the tools that are asked for.
+-- Whether a task of the requested tools is queued, and when the first parked one is due.
 SELECT
     EXISTS (
         SELECT 1 FROM tasks
@@ -237,12 +238,12 @@ SELECT
     );
 
 -- name: first_due
--- When the first parked task of all is due.
+-- When the first parked task is due, of all namespaces and tools.
 SELECT due_at FROM tasks WHERE phase = 'parked' AND due_at IS NOT NULL ORDER BY due_at, id LIMIT 1;
 
 -- name: extend_leases
--- A later end for leases, as far as they are still held. Returns those that are. Locked in one order, since two who extend
--- might else wait for each other.
+-- Extend the leases of attempts that still hold their tasks, and return these tasks. Rows are locked in one order, since two such
+-- statements might otherwise deadlock.
 WITH held AS (
     SELECT pk FROM tasks
     JOIN unnest(%(ids)s::text[], %(fences)s::bigint[]) AS mine (id, fence) USING (id, fence)
@@ -251,7 +252,7 @@ WITH held AS (
 UPDATE tasks SET lease_expires_at = %(until)s FROM held WHERE tasks.pk = held.pk RETURNING tasks.id;
 
 -- name: overdue
--- Tasks whose lease has run out, and live ones whose deadline has passed, with the time on the database's clock.
+-- Tasks whose lease has expired, and live ones whose deadline has passed, with the time of the database's clock.
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, late.* FROM (SELECT 1) AS now LEFT JOIN (
     (SELECT * FROM tasks WHERE lease_expires_at <= %(now)s ORDER BY lease_expires_at LIMIT %(limit)s)
     UNION
@@ -262,7 +263,7 @@ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, late.* FROM (S
 ) AS late ON true;
 
 -- name: prune_tasks
--- Forget tasks that have expired, with everything that belongs to them. A living parent may still want to read its child.
+-- Delete tasks that have expired, with everything that belongs to them. A live parent may still have to read its child.
 DELETE FROM tasks WHERE pk IN (
     SELECT pk FROM tasks
     WHERE expires_at <= %(now)s
@@ -272,8 +273,8 @@ DELETE FROM tasks WHERE pk IN (
 RETURNING id;
 
 -- name: prune_named
--- Forget tasks of these ids that have ended, expired or not, with everything that belongs to them; unless a parent lives, as
--- above. They come in the order in which they are named.
+-- Delete tasks with these ids that have ended, expired or not, with everything that belongs to them; unless a parent is live, as
+-- above. They are deleted in the order in which they are named.
 DELETE FROM tasks WHERE pk IN (
     SELECT pk FROM tasks JOIN unnest(%(only)s::text[]) WITH ORDINALITY AS named (id, place) USING (id)
     WHERE finished_at IS NOT NULL
@@ -295,7 +296,7 @@ WHERE id = %(id)s AND (expires_at IS NULL OR expires_at > %(now)s)
     AND (%(namespace)s::text IS NULL OR namespace = %(namespace)s) AND (%(owner)s::text IS NULL OR owner = %(owner)s);
 
 -- name: journal
--- One task, if the reader may see it, with its payloads, and whether it has steps, questions or artifacts.
+-- One task, if the reader may see it, with its payloads, and whether it has steps, input requests or artifacts.
 SELECT
     tasks.*,
     (SELECT body FROM payloads WHERE task_pk = pk AND kind = 'arguments'),
@@ -309,12 +310,12 @@ WHERE id = %(id)s AND (expires_at IS NULL OR expires_at > %(now)s)
     AND (%(namespace)s::text IS NULL OR namespace = %(namespace)s) AND (%(owner)s::text IS NULL OR owner = %(owner)s);
 
 -- name: open_inputs
--- The questions of a task that wait for an answer.
+-- The open input requests of a task.
 SELECT key, kind, request, asked_at, attempt, answer, answered_at FROM inputs
 WHERE task_pk = %(pk)s AND answered_at IS NULL ORDER BY pk;
 
 -- name: all_inputs
--- All questions of a task.
+-- All input requests of a task.
 SELECT key, kind, request, asked_at, attempt, answer, answered_at FROM inputs WHERE task_pk = %(pk)s ORDER BY pk;
 
 -- name: all_steps
@@ -330,7 +331,7 @@ SELECT name FROM artifacts WHERE task_pk = %(pk)s ORDER BY name;
 SELECT name, content, kept_at FROM artifacts WHERE task_pk = %(pk)s AND name = %(name)s;
 
 -- name: history
--- A task's history, from a place on.
+-- A task's history after an entry.
 SELECT seq, at, event, before, after, attempt, actor, note, detail FROM history
 WHERE task_pk = %(pk)s AND seq > %(after)s ORDER BY seq LIMIT %(limit)s;
 
@@ -366,7 +367,7 @@ WHERE parent_id = %(parent_id)s AND (created_at, id) < (%(created_at)s, %(id)s) 
 ORDER BY created_at DESC, id DESC LIMIT %(limit)s;
 
 -- name: list_of_state
--- Processes of one workflow that are in a state, newest first.
+-- Instances of one workflow that are in a state, newest first.
 SELECT * FROM tasks
 WHERE namespace = %(namespace)s AND tool = %(tool)s AND state = %(state)s AND (created_at, id) < (%(created_at)s, %(id)s)
     AND (expires_at IS NULL OR expires_at > %(now)s) AND (%(owner)s::text IS NULL OR owner = %(owner)s)
@@ -375,7 +376,7 @@ WHERE namespace = %(namespace)s AND tool = %(tool)s AND state = %(state)s AND (c
 ORDER BY created_at DESC, id DESC LIMIT %(limit)s;
 
 -- name: list_of_subject
--- Processes that are about something, newest first.
+-- Instances with a subject, newest first.
 SELECT * FROM tasks
 WHERE namespace = %(namespace)s AND subject = %(subject)s AND (created_at, id) < (%(created_at)s, %(id)s)
     AND (expires_at IS NULL OR expires_at > %(now)s) AND (%(owner)s::text IS NULL OR owner = %(owner)s)
@@ -383,52 +384,52 @@ WHERE namespace = %(namespace)s AND subject = %(subject)s AND (created_at, id) <
 ORDER BY created_at DESC, id DESC LIMIT %(limit)s;
 
 -- name: count_states
--- How many processes there are in each state of each workflow.
+-- The number of instances in each state of each workflow.
 SELECT tool, state, count(*) FROM tasks
 WHERE namespace = %(namespace)s AND state IS NOT NULL AND (%(owner)s::text IS NULL OR owner = %(owner)s)
     AND (expires_at IS NULL OR expires_at > %(now)s)
 GROUP BY tool, state;
 
 -- name: put_definition
--- What a tool is made of. The latest counts.
+-- Store the definition of a tool. The latest one counts.
 INSERT INTO definitions (namespace, tool, tool_version, body) VALUES (%(namespace)s, %(tool)s, %(tool_version)s, %(body)s)
 ON CONFLICT (namespace, tool, tool_version) DO UPDATE SET body = excluded.body WHERE definitions.body <> excluded.body;
 
 -- name: needed_definitions
--- What the tools are made of that live tasks have.
+-- The definitions of the tools of live tasks.
 SELECT tool, tool_version, body FROM definitions
 WHERE namespace = %(namespace)s AND (tool, tool_version) IN (
     SELECT tool, tool_version FROM tasks WHERE namespace = %(namespace)s AND finished_at IS NULL
 );
 
 -- name: secret
--- The secret of a name.
+-- The secret with this name.
 SELECT bytes FROM secrets WHERE name = %(name)s;
 
 -- name: insert_secret
--- A new secret. One that is there already stays, so whoever asks reads it afterwards.
+-- Insert a new secret. An existing one is not replaced, so the caller reads the secret afterwards.
 INSERT INTO secrets (name, bytes) VALUES (%(name)s, %(bytes)s) ON CONFLICT (name) DO NOTHING;
 
 -- name: durations
--- How long the tasks of each tool of a namespace take.
+-- The duration histograms of the tools of a namespace.
 SELECT tool, counts FROM durations WHERE namespace = %(namespace)s;
 
 -- name: lock_durations
--- Let nobody else bring news of a namespace's durations until this transaction ends.
+-- Lock the durations of a namespace until this transaction ends.
 SELECT pg_advisory_xact_lock(hashtextextended(current_schema() || ' durations ' || %(namespace)s, 0));
 
 -- name: put_durations
--- How long the tasks of a tool take, as it is known now.
+-- Store the duration histogram of a tool.
 INSERT INTO durations (namespace, tool, counts) VALUES (%(namespace)s, %(tool)s, %(counts)s)
 ON CONFLICT (namespace, tool) DO UPDATE SET counts = excluded.counts;
 
 -- name: count_live
--- How many live tasks there are, by phase.
+-- The number of live tasks, by phase.
 SELECT phase, count(*) FROM tasks
 WHERE finished_at IS NULL AND (%(namespace)s::text IS NULL OR namespace = %(namespace)s)
     AND (%(owner)s::text IS NULL OR owner = %(owner)s)
 GROUP BY phase;
 
 -- name: clock
--- The time on the database's clock, in microseconds.
+-- The time of the database's clock, in microseconds.
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;

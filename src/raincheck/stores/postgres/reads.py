@@ -31,7 +31,7 @@ Connection: TypeAlias = AsyncConnection[rows.Row]
 
 _LARGEST = (1 << 63) - 1
 
-_BEYOND_ALL = (_LARGEST, "")
+_LIST_START = (_LARGEST, "")
 """A list position before every task."""
 
 
@@ -44,7 +44,7 @@ async def view(connection: Connection, task_id: TaskId, scope: Scope, now: datet
     task = shared.task_from_row(row)
     if task.is_terminal or not task.open_inputs:
         return View(task, row[-1], ())
-    async with _one_moment(connection):
+    async with _snapshot(connection):
         row = await _row(connection, "view", task_id, scope, now)
         inputs = await _all(connection, "open_inputs", {"pk": shared.pk_of(row)})
     return View(shared.task_from_row(row), row[-1], tuple(map(shared.input_from_row, inputs)))
@@ -56,17 +56,17 @@ async def journal(connection: Connection, task_id: TaskId, scope: Scope, now: da
     if not has_more:
         # Most tasks have none of it when they start, and one statement sees one moment.
         return build_journal(shared.task_from_row(row), row[-4:-1])
-    async with _one_moment(connection):
+    async with _snapshot(connection):
         row = await _row(connection, "journal", task_id, scope, now)
-        of_task = {"pk": shared.pk_of(row)}
-        steps = await _all(connection, "all_steps", of_task)
-        inputs = await _all(connection, "all_inputs", of_task)
-        artifacts = await _all(connection, "artifact_names", of_task)
+        parameters = {"pk": shared.pk_of(row)}
+        steps = await _all(connection, "all_steps", parameters)
+        inputs = await _all(connection, "all_inputs", parameters)
+        artifacts = await _all(connection, "artifact_names", parameters)
     return build_journal(shared.task_from_row(row), row[-4:-1], steps, inputs, artifacts)
 
 
 async def artifact(connection: Connection, task_id: TaskId, name: str, scope: Scope, now: datetime) -> Artifact | None:
-    async with _one_moment(connection):
+    async with _snapshot(connection):
         pk = shared.pk_of(await _row(connection, "load_task", task_id, scope, now))
         found = await _all(connection, "artifact", {"pk": pk, "name": rows.sanitize_text(name)})
     return shared.artifact_from_row(found[0]) if found else None
@@ -75,7 +75,7 @@ async def artifact(connection: Connection, task_id: TaskId, name: str, scope: Sc
 async def history(
     connection: Connection, task_id: TaskId, scope: Scope, now: datetime, after: int, limit: int
 ) -> tuple[HistoryEntry, ...]:
-    async with _one_moment(connection):
+    async with _snapshot(connection):
         pk = shared.pk_of(await _row(connection, "load_task", task_id, scope, now))
         parameters = {"pk": pk, "after": max(0, min(after, _LARGEST)), "limit": clamp_limit(limit)}
         found = await _all(connection, "history", parameters)
@@ -87,7 +87,7 @@ async def list_tasks(
 ) -> Page:
     scope = query.scope
     limit = clamp_limit(limit)
-    created_at, task_id = _BEYOND_ALL if after is None else (shared.to_micros(after.created_at), after.task_id)
+    created_at, task_id = _LIST_START if after is None else (shared.to_micros(after.created_at), after.task_id)
     parameters = _scope_parameters(scope) | {
         "parent_id": None if query.parent_id is None else rows.sanitize_text(query.parent_id),
         "tool": None if query.tool is None else rows.sanitize_text(query.tool),
@@ -114,12 +114,12 @@ async def count_states(connection: Connection, scope: Scope, now: datetime) -> d
 
 
 async def list_overdue(connection: Connection, now: datetime, limit: int, clock: "DatabaseClock") -> tuple[Task, ...]:
-    asked = clock.monotonic()
+    sent_at = clock.monotonic()
     found = await _all(connection, "overdue", {"now": shared.to_micros(now), "limit": clamp_limit(limit)})
-    # This is called again and again, so it also keeps the clock accurate.
-    clock.add_reading(shared.to_datetime(found[0][0]), asked, clock.monotonic())
-    late = [shared.task_from_row(row[1:]) for row in found if row[1] is not None]
-    return find_overdue(late, now=now, limit=limit)
+    # This is called regularly, so it also keeps the clock accurate.
+    clock.add_reading(shared.to_datetime(found[0][0]), sent_at, clock.monotonic())
+    overdue = [shared.task_from_row(row[1:]) for row in found if row[1] is not None]
+    return find_overdue(overdue, now=now, limit=limit)
 
 
 async def next_due(connection: Connection, namespace: str, tools: frozenset[Tool]) -> datetime | None:
@@ -179,7 +179,7 @@ def _scope_parameters(scope: Scope) -> rows.Parameters:
 
 
 @asynccontextmanager
-async def _one_moment(connection: Connection) -> AsyncGenerator[None]:
+async def _snapshot(connection: Connection) -> AsyncGenerator[None]:
     await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     try:
         yield

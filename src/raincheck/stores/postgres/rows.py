@@ -15,14 +15,14 @@ Row: TypeAlias = tuple[Any, ...]
 Parameters: TypeAlias = dict[str, Any]
 
 
-_NOT_AT_FIRST = frozenset(
+_UNSET_WHEN_NEW = frozenset(
     {"finished_at", "expires_at", "failures", "pausing", "signals", "open_inputs", "progress_done", "progress_total"}
     | {"is_error"}
 )
 """Columns that a new task leaves unset. They are omitted: long parameter lists are parsed again every time."""
-_NOT_IN_THE_QUEUE = _NOT_AT_FIRST | {"attempt_started_at", "lease_holder", "lease_expires_at"}
+_UNSET_WHEN_QUEUED = _UNSET_WHEN_NEW | {"attempt_started_at", "lease_holder", "lease_expires_at"}
 """Columns that a new task that is not started does not set."""
-_NOT_AT_WORK = _NOT_AT_FIRST | {"due_at"}
+_UNSET_WHEN_STARTED = _UNSET_WHEN_NEW | {"due_at"}
 """Columns that a new task that is started at once does not set."""
 
 
@@ -30,7 +30,7 @@ def creation_parameters(creation: Creation) -> Parameters:
     """Return the parameters of `insert_task`, except quota bounds and notification. The statement creates any job."""
     row = sql.creation_to_row(creation)
     return {
-        **_without(_NOT_IN_THE_QUEUE, row),
+        **_without(_UNSET_WHEN_QUEUED, row),
         **_entry(creation.entry),
         "arguments": creation.arguments,
         "caller": creation.caller,
@@ -43,17 +43,17 @@ def _without(names: frozenset[str], row: Mapping[str, sql.Value]) -> Parameters:
     return {name: value for name, value in row.items() if name not in names}
 
 
-_WHEN_QUEUED = ("updated_at", "version", "fence", "entries")
+_QUEUED_COLUMNS = ("updated_at", "version", "fence", "entries")
 """Columns that a claim changes, with their values for a task that has to wait. The statement sets the phase."""
 
 
-def direct_start_parameters(creation: Creation, begun: Change) -> Parameters:
-    """Return the parameters of `insert_offered` except offer, bounds and notification: started, or else queued."""
+def direct_start_parameters(creation: Creation, start: Change) -> Parameters:
+    """Return the parameters of `insert_started` except claim, bounds and notification: started, or else queued."""
     row = sql.creation_to_row(creation)
-    entries = [_as_json(entry) for entry in (creation.entry, begun.entry) if entry is not None]
+    entries = [_as_json(entry) for entry in (creation.entry, start.entry) if entry is not None]
     return {
-        **_without(_NOT_AT_WORK, row | sql.task_to_row(begun.after)),
-        **{f"queued_{name}": row[name] for name in _WHEN_QUEUED},
+        **_without(_UNSET_WHEN_STARTED, row | sql.task_to_row(start.after)),
+        **{f"queued_{name}": row[name] for name in _QUEUED_COLUMNS},
         # In a database with encoding SQL_ASCII, jsonb accepts no escapes of non-ASCII characters.
         "entry": json.dumps(entries[:1], ensure_ascii=False),
         "both_entries": json.dumps(entries, ensure_ascii=False),

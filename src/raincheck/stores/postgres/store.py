@@ -74,8 +74,8 @@ class PostgresStore:
         self._clock = DatabaseClock()
         self._feeds = ChangeBroadcaster()
         self._transactions: TransactionRunner | None = None
-        self._watching: asyncio.Task[None] | None = None
-        self._changing = asyncio.Lock()
+        self._watch_task: asyncio.Task[None] | None = None
+        self._open_close_lock = asyncio.Lock()
         self._must_exist = False
         dispatcher = None if make_dispatcher is None else partial(make_dispatcher, self)
         self.capabilities = Capabilities(durable=True, shared=True, clock=self._clock, make_dispatcher=dispatcher)
@@ -84,7 +84,7 @@ class PostgresStore:
         return f"PostgresStore({self._target.display_url!r})"
 
     async def open(self) -> None:
-        async with self._changing:
+        async with self._open_close_lock:
             if self._transactions is not None:
                 self._transactions.check_same_loop()
                 return
@@ -104,20 +104,20 @@ class PostgresStore:
         await shield(spawn_background(self._close()))
 
     async def _close(self) -> None:
-        async with self._changing:
-            if self._watching is not None:
-                self._watching.cancel()
-                await asyncio.gather(self._watching, return_exceptions=True)
+        async with self._open_close_lock:
+            if self._watch_task is not None:
+                self._watch_task.cancel()
+                await asyncio.gather(self._watch_task, return_exceptions=True)
             transactions, self._transactions = self._transactions, None
             if transactions is not None:
                 await transactions.close()
 
     def new_handle(self) -> "PostgresStore":
-        twin = PostgresStore(
+        handle = PostgresStore(
             self._url, jobs=self._jobs, timeout=self._timeout, connections=1, connection_class=self._connection_class
         )
-        twin._must_exist = True
-        return twin
+        handle._must_exist = True
+        return handle
 
     async def create(
         self, creation: Creation, *, quota: Quota, now: datetime, claim: ClaimRequest | None = None
@@ -206,15 +206,15 @@ class PostgresStore:
     def listen(self) -> Generator[ChangeFeed]:
         self._require_open()
         with self._feeds.listen() as feed:
-            if self._watching is None or self._watching.done() or self._watching.cancelling():
-                self._watching = asyncio.create_task(
+            if self._watch_task is None or self._watch_task.done() or self._watch_task.cancelling():
+                self._watch_task = asyncio.create_task(
                     watch_changes(self._target, self._channel, self._feeds, self._origin)
                 )
             try:
                 yield feed
             finally:
                 if len(self._feeds) == 1:
-                    self._watching.cancel()  # The last listener leaves. The next one starts over.
+                    self._watch_task.cancel()  # The last listener leaves. The next one starts over.
 
     async def _read(self, read: Callable[[Connection], Awaitable[T]]) -> T:
         return await self._require_open().read(read)

@@ -40,13 +40,13 @@ class TransactionRunner:
         self._tables = tables
         self._announce = announce
         self._timeout = timeout
-        self._home = asyncio.get_running_loop(), os.getpid()
+        self._opened_in = asyncio.get_running_loop(), os.getpid()
 
     def check_same_loop(self) -> None:
         """Check that the caller is on the event loop, and in the process, that opened it."""
-        if self._home != (asyncio.get_running_loop(), os.getpid()):
+        if self._opened_in != (asyncio.get_running_loop(), os.getpid()):
             raise StoreUnavailable(
-                self._store, "it was opened by another event loop or process: open a store of its own for this one"
+                self._store, "it was opened by another event loop or process: open a separate store for this one"
             )
 
     async def close(self) -> None:
@@ -63,31 +63,31 @@ class TransactionRunner:
 
         With `may_repeat`, it is retried even if it may have been committed already.
         """
-        going_on = asyncio.get_running_loop().create_future()
-        job = spawn_background(self._write(write, is_single=is_single, may_repeat=may_repeat))
-        job.add_done_callback(partial(self._settle, going_on))
-        await going_on
-        return job.result()[0]
+        written = asyncio.get_running_loop().create_future()
+        background_task = spawn_background(self._write(write, is_single=is_single, may_repeat=may_repeat))
+        background_task.add_done_callback(partial(self._settle, written))
+        await written
+        return background_task.result()[0]
 
-    def _settle(self, going_on: asyncio.Future[None], job: "asyncio.Task[tuple[Any, list[TaskId]]]") -> None:
+    def _settle(self, written: asyncio.Future[None], background_task: "asyncio.Task[tuple[Any, list[TaskId]]]") -> None:
         """Wake the writer, and publish the changes, in that order.
 
         The callbacks run in that order, too. So the writer can pass its result to followers that would otherwise have
         to read it. The writer may have been cancelled: the changes are published all the same.
         """
-        if not going_on.done():
-            going_on.set_result(None)
-        if not job.cancelled() and job.exception() is None:
-            self._announce(job.result()[1])
+        if not written.done():
+            written.set_result(None)
+        if not background_task.cancelled() and background_task.exception() is None:
+            self._announce(background_task.result()[1])
 
     async def _read(self, read: Callable[[Connection], Awaitable[T]]) -> T:
-        began = self._now()
+        started_at = self._now()
         while True:
             try:
                 async with _PooledConnection(self._pool) as connection:
                     return await read(connection)
             except psycopg.Error as error:
-                if not is_connection_lost(error) or self._now() > began + self._timeout:
+                if not is_connection_lost(error) or self._now() > started_at + self._timeout:
                     raise translate_error(error, self._store) from error
                 # That connection was unusable, and it is dropped. The pool has another, or waits for one.
                 await self._drop_broken_connections()
@@ -96,7 +96,7 @@ class TransactionRunner:
         self, write: Callable[[PostgresTables], Awaitable[T]], *, is_single: bool, may_repeat: bool
     ) -> tuple[T, list[TaskId]]:
         """Return the result of the write, and the tasks that it touched."""
-        began = self._now()
+        started_at = self._now()
         while True:
             is_committing = is_single and not may_repeat
             try:
@@ -111,7 +111,7 @@ class TransactionRunner:
             except psycopg.Error as error:
                 # A stale plan was refused before anything was done, even for a single statement.
                 is_safe = not is_committing or is_stale_plan(error)
-                if is_safe and _is_retryable(error) and self._now() <= began + self._timeout:
+                if is_safe and _is_retryable(error) and self._now() <= started_at + self._timeout:
                     if is_connection_lost(error):
                         await self._drop_broken_connections()
                     continue

@@ -63,9 +63,9 @@ class PostgresTables:
 
     async def commit(self, change: Change) -> None:
         """Write a change, and its effects on the task's family."""
-        following = family_steps(change)
+        steps = family_steps(change)
         found: list[Task] | None = None
-        while (step := advance(following, found)) is not None:
+        while (step := advance(steps, found)) is not None:
             match step:
                 case Change():
                     await self.write(step)
@@ -81,15 +81,15 @@ class PostgresTables:
         await self._insert("insert_task", creation, rows.creation_parameters(creation), quota, now, has_job=has_job)
 
     async def insert_started(
-        self, creation: Creation, begun: Change, claim: ClaimRequest, quota: Quota, now: datetime
+        self, creation: Creation, start: Change, claim: ClaimRequest, quota: Quota, now: datetime
     ) -> bool:
-        """Insert a new task with its first attempt unless other work waits for the creator. Return if it started."""
+        """Insert a new task, started unless other work waits for the creator, and return whether it started."""
         parameters = (
-            rows.direct_start_parameters(creation, begun)
+            rows.direct_start_parameters(creation, start)
             | reads.tools_parameters(claim.namespace, claim.tools)
             | {"now": shared.to_micros(now)}
         )
-        return not await self._insert("insert_offered", creation, parameters, quota, now, has_job=True)
+        return not await self._insert("insert_started", creation, parameters, quota, now, has_job=True)
 
     async def _insert(
         self,
@@ -125,7 +125,7 @@ class PostgresTables:
         """Apply the change, if it is still valid, and insert the tasks that it spawns.
 
         A task that can run then gets a job, unless the caller holds one for it (`has_job`). A task that leaves the
-        queue gives up its job, unless it is started; with `withdraw_job`, also then.
+        queue loses its job, unless it is started; with `withdraw_job`, also if it is started.
         """
         before, after = change.before, change.after
         # If the change is valid, the stored task has the phase from before.
@@ -141,8 +141,8 @@ class PostgresTables:
             raise StaleChange(before.id)
         pk = row[0]
         if change.leaves_state:
-            await self.execute("forget_steps", {"pk": pk})
-            await self.execute("forget_answered", {"pk": pk})
+            await self.execute("delete_steps", {"pk": pk})
+            await self.execute("delete_answered_inputs", {"pk": pk})
         for step in change.steps:
             finished_at = shared.to_micros(step.finished_at)
             values = (pk, step.name, step.occurrence, step.fingerprint, step.result, step.attempt, finished_at)
@@ -161,7 +161,8 @@ class PostgresTables:
         """Notify other handles of tasks that changed in another way than by `insert` or `write`."""
         self.touched += task_ids
         if task_ids:
-            await self.execute("tell", {"channel": self._channel, "news": list(encode_changes(self._origin, task_ids))})
+            messages = list(encode_changes(self._origin, task_ids))
+            await self.execute("notify", {"channel": self._channel, "news": messages})
 
     async def enqueue_job(self, task: Task) -> int | None:
         """Queue a job that announces work of this task's tool."""
@@ -198,15 +199,15 @@ class PostgresTables:
 
 
 @lru_cache(8)
-def _with_job(statement: str, deferral: str) -> str:
+def _with_job(statement: str, enqueue_sql: str) -> str:
     """Return a statement that inserts a new task and queues its job at once."""
-    return statement.replace("%(job_id)s", deferral)
+    return statement.replace("%(job_id)s", enqueue_sql)
 
 
 @lru_cache(8)
-def _with_withdrawal(withdrawal: str) -> str:
+def _with_withdrawal(withdraw_sql: str) -> str:
     """Return the statement that writes a change and withdraws the job that the task was queued with."""
-    return QUERIES["update_task"].replace("%(withdrawal)s", withdrawal)
+    return QUERIES["update_task"].replace("%(withdrawal)s", withdraw_sql)
 
 
 class CreateTransaction:
@@ -216,7 +217,7 @@ class CreateTransaction:
         self._creation = creation
         self._quota = quota
         self._now = now
-        self._offer = claim
+        self._claim = claim
         self._tries = 0
         # With a key, the task is looked up first. Without one, a single statement inserts it, which may be repeated:
         # its id is new.
@@ -236,20 +237,20 @@ class CreateTransaction:
                 raise
             # Perhaps it was stored before, and only the reply was lost. Then it may exceed the quota by itself.
             try:
-                kept = await reads.load(tables.connection, new.id, Scope.for_namespace(new.namespace), self._now)
+                stored = await reads.load(tables.connection, new.id, Scope.for_namespace(new.namespace), self._now)
             except TaskNotFound:
                 raise error from None
             tables.touched.append(new.id)
-            return kept
+            return stored
 
     async def _insert(self, tables: PostgresTables) -> Task:
-        creation, offer = self._creation, self._offer
-        begun = None if offer is None else next(iter(offer.decide_claims([creation.task], self._now)), None)
-        if offer is None or begun is None:
+        creation, claim = self._creation, self._claim
+        start = None if claim is None else next(iter(claim.decide_claims([creation.task], self._now)), None)
+        if claim is None or start is None:
             await tables.insert(creation, self._quota, self._now)
             return creation.task
-        is_begun = await tables.insert_started(creation, begun, offer, self._quota, self._now)
-        return begun.after if is_begun else creation.task
+        is_started = await tables.insert_started(creation, start, claim, self._quota, self._now)
+        return start.after if is_started else creation.task
 
 
 async def commit(tables: PostgresTables, changes: Sequence[Change]) -> None:
@@ -261,10 +262,10 @@ async def commit(tables: PostgresTables, changes: Sequence[Change]) -> None:
 def is_single(change: Change) -> bool:
     """Return whether one statement stores the change: it brings nothing else, and affects no relative."""
     ends = change.after.is_terminal and not change.before.is_terminal
-    concerns_family = ends and (change.after.parent_id is not None or change.after.phase is not Phase.COMPLETED)
+    affects_family = ends and (change.after.parent_id is not None or change.after.phase is not Phase.COMPLETED)
     brings_more = change.steps or change.inputs or change.artifacts or change.spawned or change.leaves_state
     # A job that is queued before the change turns out to be invalid is rolled back with it.
-    return not (concerns_family or brings_more or rows.needs_job(change.before, change.after))
+    return not (affects_family or brings_more or rows.needs_job(change.before, change.after))
 
 
 async def claim(tables: PostgresTables, request: ClaimRequest, now: datetime) -> tuple[Task, ...]:
@@ -280,24 +281,24 @@ async def claim(tables: PostgresTables, request: ClaimRequest, now: datetime) ->
     queued = list(map(shared.task_from_row, found))
     if not queued and request.job_tool is not None:
         queued = await _find_task_of_job(tables, request, request.job_tool, now)
-    begun = request.decide_claims(queued, now)
-    for change in begun:
-        is_others = request.job_tool not in (None, change.after.tool)
-        await tables.write(change, withdraw_job=is_others or request.withdraw_job)
-        if is_others:
+    started = request.decide_claims(queued, now)
+    for change in started:
+        is_other_tool = request.job_tool not in (None, change.after.tool)
+        await tables.write(change, withdraw_job=is_other_tool or request.withdraw_job)
+        if is_other_tool:
             await _requeue_job(tables, request)
     if request.journals is not None:
-        collect_journals(request.journals, [change.after for change in begun], found)
-    return tuple(change.after for change in begun)
+        collect_journals(request.journals, [change.after for change in started], found)
+    return tuple(change.after for change in started)
 
 
-async def _find_task_of_job(tables: PostgresTables, request: ClaimRequest, told: Tool, now: datetime) -> list[Task]:
+async def _find_task_of_job(tables: PostgresTables, request: ClaimRequest, tool: Tool, now: datetime) -> list[Task]:
     """Return the task a job was queued for, if the queue does not show it. No other worker will come for it.
 
-    It may be parked until a past time. Or another transaction holds it just now and will leave it in the queue: a child
-    that ends and signals its parent, say.
+    It may be parked until a past time. Or another transaction has locked it and will leave it in the queue: for
+    example, one in which a child ends and signals its parent.
     """
-    parameters = reads.tools_parameters(request.namespace, frozenset({told})) | {"limit": 1, "due_limit": 1}
+    parameters = reads.tools_parameters(request.namespace, frozenset({tool})) | {"limit": 1, "due_limit": 1}
     for change in request.decide_wakeups(
         await tables.tasks("due_tasks", parameters | {"now": shared.to_micros(now)}), now
     ):
@@ -306,7 +307,7 @@ async def _find_task_of_job(tables: PostgresTables, request: ClaimRequest, told:
     while not found and await tables.tasks("waiting_tasks", parameters):
         # Not for long: a connection is held meanwhile. The job is redelivered.
         await tables.execute("wait_briefly")
-        found = await tables.tasks("queued_tasks_of_others", parameters)
+        found = await tables.tasks("locked_queued_tasks", parameters)
     return found
 
 
@@ -314,8 +315,8 @@ async def _requeue_job(tables: PostgresTables, request: ClaimRequest) -> None:
     """Replace the job of one tool that started a task of another, whose own job was withdrawn."""
     assert request.job_tool is not None  # noqa: S101 - else there is nothing to requeue
     parameters = reads.tools_parameters(request.namespace, frozenset({request.job_tool})) | {"limit": 1}
-    for left in await tables.tasks("waiting_tasks", parameters):
-        await tables.enqueue_job(left)
+    for task in await tables.tasks("waiting_tasks", parameters):
+        await tables.enqueue_job(task)
 
 
 async def wake_due(tables: PostgresTables, now: datetime) -> None:
@@ -328,12 +329,12 @@ async def wake_due(tables: PostgresTables, now: datetime) -> None:
 
 async def extend_leases(tables: PostgresTables, held: Sequence[HeldAttempt], until: datetime) -> frozenset[TaskId]:
     parameters = {
-        "ids": [one.task_id for one in held],
-        "fences": [one.fence for one in held],
+        "ids": [attempt.task_id for attempt in held],
+        "fences": [attempt.fence for attempt in held],
         "until": shared.to_micros(until),
     }
-    kept = {task_id for (task_id,) in await tables.fetch("extend_leases", parameters)}
-    return frozenset(one.task_id for one in held if one.task_id not in kept)
+    extended = {task_id for (task_id,) in await tables.fetch("extend_leases", parameters)}
+    return frozenset(attempt.task_id for attempt in held if attempt.task_id not in extended)
 
 
 async def release_key(tables: PostgresTables, task_id: TaskId, key: str) -> None:
@@ -374,11 +375,11 @@ async def merge_durations(
     tables: PostgresTables, namespace: str, durations: Mapping[str, DurationHistogram]
 ) -> dict[str, DurationHistogram]:
     await tables.execute("lock_durations", {"namespace": namespace})
-    known = await reads.durations(tables.connection, namespace)
-    changed = merge_histograms(known, durations)
-    for tool, sketch in changed.items():
-        await tables.execute("put_durations", {"namespace": namespace, "tool": tool, "counts": sketch.dump()})
-    return known | changed
+    stored = await reads.durations(tables.connection, namespace)
+    changed = merge_histograms(stored, durations)
+    for tool, histogram in changed.items():
+        await tables.execute("put_durations", {"namespace": namespace, "tool": tool, "counts": histogram.dump()})
+    return stored | changed
 
 
 async def _task_with_key(tables: PostgresTables, creation: Creation, now: datetime) -> Task | None:

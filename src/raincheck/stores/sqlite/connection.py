@@ -26,20 +26,20 @@ from raincheck.errors import (
 from raincheck.stores.sqlite.migrate import Migration, migrate, schema_version
 from raincheck.stores.url import Synchronous
 
-_MEANINGS: dict[int, tuple[type[StoreError], str]] = {
+_ADVICE: dict[int, tuple[type[StoreError], str]] = {
     sqlite3.SQLITE_BUSY: (
         StoreUnavailable,
-        "another process keeps it locked: try again, and look for a process that hangs while it writes",
+        "another process holds its lock: try again, and check for a process that hangs while it writes",
     ),
-    sqlite3.SQLITE_LOCKED: (StoreUnavailable, "another connection keeps it locked: try again"),
+    sqlite3.SQLITE_LOCKED: (StoreUnavailable, "another connection holds its lock: try again"),
     sqlite3.SQLITE_IOERR: (StoreUnavailable, "reading or writing it failed: check the disk, then try again"),
-    sqlite3.SQLITE_CANTOPEN: (StoreUnavailable, "it can't be opened: check the path and the rights to it"),
-    sqlite3.SQLITE_PERM: (StoreUnavailable, "the rights to it are missing: check its owner and mode"),
+    sqlite3.SQLITE_CANTOPEN: (StoreUnavailable, "it can't be opened: check its path and permissions"),
+    sqlite3.SQLITE_PERM: (StoreUnavailable, "permission denied: check its owner and mode"),
     sqlite3.SQLITE_READONLY: (
         StoreReadOnly,
-        "it can't be written: check the rights to the file and its folder, or name another store",
+        "it can't be written: check the permissions of the file and its folder, or name another store",
     ),
-    sqlite3.SQLITE_FULL: (StoreFull, "there is no room left: free disk space, or prune tasks, then try again"),
+    sqlite3.SQLITE_FULL: (StoreFull, "no space is left: free disk space, or prune tasks, then try again"),
     sqlite3.SQLITE_CORRUPT: (
         StoreCorrupt,
         "the file is damaged: stop all processes that use it, then restore a backup or try SQLite's '.recover'",
@@ -58,7 +58,7 @@ def translate_error(error: sqlite3.Error, store: str) -> StoreError:
     """Return the error to raise for a driver error, which becomes its cause."""
     # The low byte is the kind; the rest distinguishes variants that mean the same to a caller.
     code = getattr(error, "sqlite_errorcode", -1) & 0xFF
-    kind, advice = _MEANINGS.get(code, (StoreError, "the database refused it; nothing was written"))
+    kind, advice = _ADVICE.get(code, (StoreError, "the database refused the operation; nothing was written"))
     return kind(store, f"{advice} ({error})")
 
 
@@ -75,7 +75,7 @@ FileIdentity: TypeAlias = tuple[int, int]
 
 MIN_SQLITE_VERSION = (3, 37, 0)
 
-_making = threading.Lock()
+_creation_lock = threading.Lock()
 
 
 def connect(path: str, timeout: float) -> sqlite3.Connection:
@@ -88,7 +88,7 @@ def connect(path: str, timeout: float) -> sqlite3.Connection:
 
 
 def prepare_file(path: Path, open_connection: ConnectFunction, timeout: float, migrations: Sequence[Migration]) -> Path:
-    """Ensure that the file exists, is ours, is writable and has the newest schema. Returns its real path.
+    """Ensure that the file exists, belongs to raincheck, is writable and has the newest schema. Returns its real path.
 
     Raises:
         ConfigurationError, StoreError: the path or the file is unusable. The file was left unchanged.
@@ -132,15 +132,15 @@ def check_existing_file(
     found = file_identity(path)
     if found is None or identity not in (None, found):
         raise file_gone_error(path)
-    known = migrations[-1].version
+    newest = migrations[-1].version
     try:
         with closing(open_connection(str(path), timeout)) as connection:
-            version = schema_version(connection, str(path), known)
+            version = schema_version(connection, str(path), newest)
     except sqlite3.Error as error:
         raise translate_error(error, str(path)) from error
-    if version < known:
-        what_to_do = "start a server or a worker on it, which brings it up to date"
-        raise StoreUnavailable(str(path), f"its schema is of an older version: {what_to_do}")
+    if version < newest:
+        advice = "start a server or a worker on it, which migrates it"
+        raise StoreUnavailable(str(path), f"its schema is of an older version: {advice}")
     return path
 
 
@@ -199,7 +199,7 @@ def _make_file(path: Path) -> None:
     through other connections (POSIX locks work like that), and then another process could remove the log in use, and
     what was committed with it. For the same reason only one thread at a time may run this.
     """
-    with _making:
+    with _creation_lock:
         try:
             if path.is_dir():
                 raise ConfigurationError(f"{path} is a folder: name a file in it, such as {path / 'tasks.db'}")
@@ -209,26 +209,28 @@ def _make_file(path: Path) -> None:
         except FileExistsError:
             _check_rights(path)
         except (OSError, ValueError) as error:
-            raise _why_not(path, error) from error
+            raise _creation_error(path, error) from error
 
 
 def _check_rights(path: Path) -> None:
-    """Refuse a file that can't be written before SQLite creates files beside it that can't be written either."""
+    """Refuse a file that can't be written, before SQLite creates unwritable files beside it."""
     beside = (path.with_name(path.name + ending) for ending in ("", "-wal", "-shm"))
-    locked = [str(file) for file in (path.parent, *beside) if file.exists() and not os.access(file, os.R_OK | os.W_OK)]
-    if locked:
+    inaccessible = [
+        str(file) for file in (path.parent, *beside) if file.exists() and not os.access(file, os.R_OK | os.W_OK)
+    ]
+    if inaccessible:
         raise StoreReadOnly(
-            str(path), f"it can't be written: check the rights to {', '.join(locked)}, or name another store"
+            str(path), f"it can't be written: check the permissions of {', '.join(inaccessible)}, or name another store"
         )
 
 
-def _why_not(path: Path, error: OSError | ValueError) -> Exception:
+def _creation_error(path: Path, error: OSError | ValueError) -> Exception:
     if not isinstance(error, OSError) or error.errno == errno.ENAMETOOLONG:
         return ConfigurationError(f"{str(path)!r} can't be a path ({error}): name another store")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        what = f"it can't be made ({error.strerror}): check the rights to {path.parent}, or name another store"
-        return StoreReadOnly(str(path), what)
-    return StoreUnavailable(str(path), f"it can't be made ({error.strerror}): check the path, then try again")
+        advice = f"check the permissions of {path.parent}, or name another store"
+        return StoreReadOnly(str(path), f"it can't be created ({error.strerror}): {advice}")
+    return StoreUnavailable(str(path), f"it can't be created ({error.strerror}): check the path, then try again")
 
 
 def _use_wal(connection: sqlite3.Connection, path: Path, timeout: float) -> None:

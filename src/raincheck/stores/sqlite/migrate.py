@@ -10,7 +10,7 @@ from importlib.resources import files
 from raincheck.errors import NotAStore, SchemaMismatch
 
 APPLICATION_ID = 0x7261696E
-"""Marks a SQLite file as ours: "rain" in ASCII."""
+"""Marks a SQLite file as a store of raincheck: "rain" in ASCII."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Migration:
 
 @cache
 def shipped_migrations() -> tuple[Migration, ...]:
-    """Return all steps, oldest first, from the files `NNNN_what.sql`.
+    """Return all steps, oldest first, from the files `NNNN_name.sql`.
 
     They are read once: a store that is reopened may find no file descriptor left.
     """
@@ -37,7 +37,7 @@ def shipped_migrations() -> tuple[Migration, ...]:
     return tuple(sorted(found, key=lambda migration: migration.version))
 
 
-def schema_version(connection: sqlite3.Connection, store: str, known: int) -> int:
+def schema_version(connection: sqlite3.Connection, store: str, newest: int) -> int:
     """Return the version of a file's schema; 0 for an empty file.
 
     Raises:
@@ -51,8 +51,8 @@ def schema_version(connection: sqlite3.Connection, store: str, known: int) -> in
         if marked or version or not is_empty:
             raise NotAStore(store, "the file is a database of another program: name another store")
         return 0
-    if version > known:
-        raise SchemaMismatch(store, version, known)
+    if version > newest:
+        raise SchemaMismatch(store, version, newest)
     return version
 
 
@@ -62,11 +62,11 @@ def migrate(connection: sqlite3.Connection, store: str, migrations: Sequence[Mig
     Raises:
         NotAStore, SchemaMismatch: the file was left untouched.
     """
-    known = migrations[-1].version
+    newest = migrations[-1].version
     connection.execute("BEGIN IMMEDIATE")
     try:
         # Read only now, under the lock: another process may have been first.
-        version = schema_version(connection, store, known)
+        version = schema_version(connection, store, newest)
         for migration in migrations:
             if migration.version > version:
                 for statement in split_statements(migration.script):

@@ -54,19 +54,19 @@ def read_changes(connection: sqlite3.Connection, seen: int, origin: str) -> Chan
 async def watch_changes(thread: ConnectionThread, feeds: ChangeBroadcaster, origin: str) -> None:
     """Publish changes by other handles to the feeds, until there are no listeners."""
     seen: int | None = None
-    quiet = 0
+    quiet_polls = 0
     while feeds:
         try:
-            news = await thread.submit(partial(read_changes, seen=seen or 0, origin=origin))
+            batch = await thread.submit(partial(read_changes, seen=seen or 0, origin=origin))
         except StoreError:
             # The file can't be read just now. A listener finds out by its own reads; here the poll is only retried.
-            seen, quiet = None, IDLE_AFTER_POLLS
+            seen, quiet_polls = None, IDLE_AFTER_POLLS
         else:
-            quiet = quiet + 1 if news.newest == seen else 0
+            quiet_polls = quiet_polls + 1 if batch.newest == seen else 0
             # At the first poll, it is unknown which of the changes came after the first listener.
-            if seen is None or news.has_gap:
+            if seen is None or batch.has_gap:
                 feeds.publish_any_task()
             else:
-                feeds.publish(news.task_ids)
-            seen = news.newest
-        await asyncio.sleep(BUSY_INTERVAL if quiet < IDLE_AFTER_POLLS else IDLE_INTERVAL)
+                feeds.publish(batch.task_ids)
+            seen = batch.newest
+        await asyncio.sleep(BUSY_INTERVAL if quiet_polls < IDLE_AFTER_POLLS else IDLE_INTERVAL)

@@ -1,5 +1,5 @@
 -- name: insert_task
--- A new task's record.
+-- Insert a new task's record.
 INSERT INTO tasks (
     id, namespace, owner, tool, tool_version, created_at, parent_id, idempotency_key, request_digest, priority, deadline_at,
     retry, keep, ttl, updated_at, phase, due_at, version, fence, failures, attempt_started_at, lease_holder,
@@ -14,8 +14,8 @@ INSERT INTO tasks (
 );
 
 -- name: update_task
--- A change of the record, if it is still the one that was read. An attempt that goes on keeps its stored lease, which may have
--- been extended since.
+-- Change the record, if it is still the one that was read. The stored lease of an attempt that continues is not overwritten: it may
+-- have been extended since.
 UPDATE tasks SET
     updated_at = :updated_at, phase = :phase, due_at = :due_at, version = :version, fence = :fence, failures = :failures,
     attempt_started_at = :attempt_started_at, lease_holder = :lease_holder,
@@ -30,9 +30,9 @@ WHERE id = :id AND version = :expected_version AND (:lease_seen IS NULL OR lease
 RETURNING pk;
 
 -- name: next_turn
--- The turn of a task that enters the queue: after the last of its owner and kind, and after the one that its tool has been served
--- up to. That is the one of its line or, if tasks of the tool still wait from before it, the first of theirs. And whether anybody
--- waits in the line.
+-- The turn of a task that enters the queue, and whether any task waits in its queue (a namespace and a priority). The turn comes
+-- after the last one of the same owner and kind, and after the turn that has been served for the tool. That is the served turn of the
+-- queue or, if tasks of the tool still wait from earlier turns, the first of these.
 SELECT 1 + max(
     coalesce((
         SELECT turn FROM tasks
@@ -51,8 +51,8 @@ FROM (
     SELECT coalesce((SELECT served FROM lines WHERE namespace = :namespace AND priority = :priority), 0) AS served
 ) AS line;
 
--- name: advance_lines
--- Remember how far a claim served its lines, once the tasks that it took (a JSON array of ids) have been taken.
+-- name: advance_served_turns
+-- Store how far a claim served its queues, after it claimed these tasks (a JSON array of ids).
 INSERT INTO lines (namespace, priority, served)
 SELECT namespace, priority, max(turn) FROM tasks
 WHERE id IN (SELECT value FROM json_each(?))
@@ -60,7 +60,7 @@ GROUP BY namespace, priority
 ON CONFLICT (namespace, priority) DO UPDATE SET served = max(served, excluded.served);
 
 -- name: find_task
--- A task by its id, whoever asks.
+-- A task by its id, without a scope.
 SELECT * FROM tasks WHERE id = ?;
 
 -- name: live_children
@@ -68,71 +68,71 @@ SELECT * FROM tasks WHERE id = ?;
 SELECT * FROM tasks WHERE parent_id = ? AND finished_at IS NULL;
 
 -- name: put_payload
--- A payload of a task; only variables are ever replaced.
+-- Store a payload of a task. Only variables are ever replaced.
 INSERT INTO payloads (task_pk, kind, body) VALUES (?, ?, ?)
 ON CONFLICT (task_pk, kind) DO UPDATE SET body = excluded.body;
 
 -- name: insert_entry
--- The history entry of a change.
+-- Insert the history entry of a change.
 INSERT INTO history (task_pk, seq, at, event, before, after, attempt, actor, note, detail)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: insert_step
--- A finished checkpoint. One that is there already violates its key.
+-- Insert a finished checkpoint. An existing one violates the unique constraint.
 INSERT INTO steps (task_pk, name, occurrence, fingerprint, result, attempt, finished_at) VALUES (?, ?, ?, ?, ?, ?, ?);
 
--- name: forget_steps
--- The checkpoints of a process in the state that it leaves.
+-- name: delete_steps
+-- Delete the checkpoints of an instance in the state that it leaves.
 DELETE FROM steps WHERE task_pk = ?;
 
--- name: forget_answered
--- The questions that a process has an answer to in the state that it leaves.
+-- name: delete_answered_inputs
+-- Delete the answered input requests of an instance in the state that it leaves.
 DELETE FROM inputs WHERE task_pk = ? AND answered_at IS NOT NULL;
 
 -- name: insert_input
--- A new question. A key that was used before violates its key.
+-- Insert a new input request. A key that was used before violates the unique constraint.
 INSERT INTO inputs (task_pk, key, kind, request, asked_at, attempt) VALUES (?, ?, ?, ?, ?, ?);
 
 -- name: answer_input
--- The answer to a question.
+-- Store the answer to an input request.
 UPDATE inputs SET answer = ?, answered_at = ? WHERE task_pk = ? AND key = ?;
 
 -- name: put_artifact
--- An artifact; one of the same name is replaced.
+-- Store an artifact, replacing one of the same name.
 INSERT INTO artifacts (task_pk, name, content, kept_at) VALUES (?, ?, ?, ?)
 ON CONFLICT (task_pk, name) DO UPDATE SET content = excluded.content, kept_at = excluded.kept_at;
 
 -- name: log_change
--- Tell other processes on this file that a task changed.
+-- Notify other processes on this file that a task changed.
 INSERT INTO changes (task_id, origin) VALUES (?, ?);
 
 -- name: trim_changes
--- Forget all but the newest changes.
+-- Delete all but the newest changes.
 DELETE FROM changes WHERE seq <= ?;
 
 -- name: changes_since
--- What other handles than this one changed after a place in the log.
+-- The changes by other handles after a position in the log.
 SELECT seq, task_id FROM changes WHERE seq > :seen AND origin <> :origin ORDER BY seq;
 
 -- name: changes_bounds
--- The oldest and the newest place in the log. Apart, since asked for together they are looked for in the whole table.
+-- The oldest and the newest position in the log. Two subqueries, since one query for both would scan the whole table.
 SELECT coalesce((SELECT min(seq) FROM changes), 0), coalesce((SELECT max(seq) FROM changes), 0);
 
 -- name: task_with_key
--- The owner's task that has an idempotency key.
+-- The owner's task with this idempotency key.
 SELECT * FROM tasks WHERE namespace = :namespace AND owner = :owner AND idempotency_key = :key;
 
 -- name: release_key
--- Free a task's idempotency key, if that is the one it has. Nothing else of the record changes, so its version stays.
+-- Free a task's idempotency key, if the task has this key. Nothing else in the record changes, so its version stays.
 UPDATE tasks SET idempotency_key = NULL, request_digest = NULL WHERE id = ? AND idempotency_key = ?;
 
 -- name: delete_task
--- Forget one task, with everything that belongs to it.
+-- Delete one task, with everything that belongs to it.
 DELETE FROM tasks WHERE id = ?;
 
 -- name: count_of_owner
--- What a quota asks of an owner: how many live tasks there are, counted no further than the limit, and when the task was created
--- that is the n-th latest, if that was after a moment.
+-- The facts that a quota needs about an owner: the number of live tasks, counted no further than the limit, and the creation time of
+-- the n-th latest task, if it is after a given time.
 SELECT
     (
         SELECT count(*) FROM (
@@ -147,14 +147,14 @@ SELECT
     );
 
 -- name: due_tasks
--- Parked tasks whose moment came first, of the tools that are asked for.
+-- Parked tasks of the requested tools that are due, the first to be due first.
 SELECT * FROM tasks
 WHERE namespace = :namespace AND phase = 'parked' AND due_at <= :now
     AND (tool, tool_version) IN (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:tools))
 ORDER BY due_at, id LIMIT :due_limit;
 
 -- name: queued_tasks
--- The next tasks to run, of the tools that are asked for, each with its payloads, and whether it has steps, questions or artifacts.
+-- The next tasks of the requested tools, each with its payloads, and whether it has steps, input requests or artifacts.
 SELECT
     tasks.*,
     (SELECT body FROM payloads WHERE task_pk = tasks.pk AND kind = 'arguments'),
@@ -169,7 +169,7 @@ WHERE namespace = :namespace AND phase = 'queued'
 ORDER BY priority DESC, turn, created_at, id LIMIT :limit;
 
 -- name: next_due
--- Whether a task is queued, and when the first parked one is due, of the tools that are asked for.
+-- Whether a task of the requested tools is queued, and when the first parked one is due.
 SELECT
     EXISTS (
         SELECT 1 FROM tasks
@@ -184,11 +184,11 @@ SELECT
     );
 
 -- name: extend_lease
--- A later end for a lease, if it is still held.
+-- Extend a lease, if the attempt still holds the task.
 UPDATE tasks SET lease_expires_at = :until WHERE id = :id AND fence = :fence AND phase = 'running' RETURNING pk;
 
 -- name: tasks_past_lease
--- Running tasks whose lease has run out.
+-- Running tasks whose lease has expired.
 SELECT * FROM tasks WHERE lease_expires_at <= :now ORDER BY lease_expires_at LIMIT :limit;
 
 -- name: tasks_past_deadline
@@ -196,7 +196,7 @@ SELECT * FROM tasks WHERE lease_expires_at <= :now ORDER BY lease_expires_at LIM
 SELECT * FROM tasks WHERE deadline_at <= :now AND finished_at IS NULL ORDER BY deadline_at LIMIT :limit;
 
 -- name: prune_tasks
--- Forget tasks that have expired, with everything that belongs to them. A living parent may still want to read its child.
+-- Delete tasks that have expired, with everything that belongs to them. A live parent may still have to read its child.
 DELETE FROM tasks WHERE pk IN (
     SELECT pk FROM tasks
     WHERE expires_at <= :now
@@ -206,7 +206,7 @@ DELETE FROM tasks WHERE pk IN (
 RETURNING id;
 
 -- name: prune_task
--- Forget one task that has ended, expired or not, with everything that belongs to it; unless its parent lives, as above.
+-- Delete one task that has ended, expired or not, with everything that belongs to it; unless its parent is live, as above.
 DELETE FROM tasks
 WHERE id = ? AND finished_at IS NOT NULL
     AND NOT EXISTS (SELECT 1 FROM tasks AS parent WHERE parent.id = tasks.parent_id AND parent.finished_at IS NULL)
@@ -219,7 +219,7 @@ WHERE id = :id AND (expires_at IS NULL OR expires_at > :now)
     AND (:namespace IS NULL OR namespace = :namespace) AND (:owner IS NULL OR owner = :owner);
 
 -- name: view_task
--- The same with the task's outcome, if it has one. One statement, so that it is as of one moment without a transaction.
+-- The same with the task's outcome, if it has one. A single statement, so that it sees one moment without a transaction.
 SELECT tasks.*, (SELECT body FROM payloads WHERE task_pk = tasks.pk AND kind = 'outcome') FROM tasks
 WHERE id = :id AND (expires_at IS NULL OR expires_at > :now)
     AND (:namespace IS NULL OR namespace = :namespace) AND (:owner IS NULL OR owner = :owner);
@@ -229,12 +229,12 @@ WHERE id = :id AND (expires_at IS NULL OR expires_at > :now)
 SELECT kind, body FROM payloads WHERE task_pk = ?;
 
 -- name: open_inputs
--- The questions of a task that wait for an answer.
+-- The open input requests of a task.
 SELECT key, kind, request, asked_at, attempt, answer, answered_at FROM inputs
 WHERE task_pk = ? AND answered_at IS NULL ORDER BY pk;
 
 -- name: all_inputs
--- All questions of a task.
+-- All input requests of a task.
 SELECT key, kind, request, asked_at, attempt, answer, answered_at FROM inputs WHERE task_pk = ? ORDER BY pk;
 
 -- name: all_steps
@@ -250,7 +250,7 @@ SELECT name FROM artifacts WHERE task_pk = ? ORDER BY name;
 SELECT name, content, kept_at FROM artifacts WHERE task_pk = ? AND name = ?;
 
 -- name: history
--- A task's history, from a place on.
+-- A task's history after an entry.
 SELECT seq, at, event, before, after, attempt, actor, note, detail FROM history
 WHERE task_pk = :pk AND seq > :after ORDER BY seq LIMIT :limit;
 
@@ -286,7 +286,7 @@ WHERE parent_id = :parent_id AND (created_at, id) < (:created_at, :id) AND (expi
 ORDER BY created_at DESC, id DESC LIMIT :limit;
 
 -- name: list_of_state
--- Processes of one workflow that are in a state, newest first.
+-- Instances of one workflow that are in a state, newest first.
 SELECT * FROM tasks
 WHERE namespace = :namespace AND tool = :tool AND state = :state AND (created_at, id) < (:created_at, :id)
     AND (expires_at IS NULL OR expires_at > :now) AND (:owner IS NULL OR owner = :owner)
@@ -295,7 +295,7 @@ WHERE namespace = :namespace AND tool = :tool AND state = :state AND (created_at
 ORDER BY created_at DESC, id DESC LIMIT :limit;
 
 -- name: list_of_subject
--- Processes that are about something, newest first.
+-- Instances with a subject, newest first.
 SELECT * FROM tasks
 WHERE namespace = :namespace AND subject = :subject AND (created_at, id) < (:created_at, :id)
     AND (expires_at IS NULL OR expires_at > :now) AND (:owner IS NULL OR owner = :owner)
@@ -303,43 +303,43 @@ WHERE namespace = :namespace AND subject = :subject AND (created_at, id) < (:cre
 ORDER BY created_at DESC, id DESC LIMIT :limit;
 
 -- name: count_states
--- How many processes there are in each state of each workflow.
+-- The number of instances in each state of each workflow.
 SELECT tool, state, count(*) FROM tasks
 WHERE namespace = :namespace AND state IS NOT NULL AND (:owner IS NULL OR owner = :owner)
     AND (expires_at IS NULL OR expires_at > :now)
 GROUP BY tool, state;
 
 -- name: put_definition
--- What a tool is made of. The latest counts.
+-- Store the definition of a tool. The latest one counts.
 INSERT INTO definitions (namespace, tool, tool_version, body) VALUES (?, ?, ?, ?)
 ON CONFLICT (namespace, tool, tool_version) DO UPDATE SET body = excluded.body WHERE body <> excluded.body;
 
 -- name: needed_definitions
--- What the tools are made of that live tasks have.
+-- The definitions of the tools of live tasks.
 SELECT tool, tool_version, body FROM definitions
 WHERE namespace = :namespace AND (tool, tool_version) IN (
     SELECT tool, tool_version FROM tasks WHERE namespace = :namespace AND finished_at IS NULL
 );
 
 -- name: secret
--- The secret of a name.
+-- The secret with this name.
 SELECT bytes FROM secrets WHERE name = ?;
 
 -- name: insert_secret
--- A new secret. One that is there already stays, so whoever asks reads it afterwards.
+-- Insert a new secret. An existing one is not replaced, so the caller reads the secret afterwards.
 INSERT INTO secrets (name, bytes) VALUES (?, ?) ON CONFLICT (name) DO NOTHING;
 
 -- name: durations
--- How long the tasks of each tool of a namespace take.
+-- The duration histograms of the tools of a namespace.
 SELECT tool, counts FROM durations WHERE namespace = ?;
 
 -- name: put_durations
--- How long the tasks of a tool take, as it is known now.
+-- Store the duration histogram of a tool.
 INSERT INTO durations (namespace, tool, counts) VALUES (?, ?, ?)
 ON CONFLICT (namespace, tool) DO UPDATE SET counts = excluded.counts;
 
 -- name: count_live
--- How many live tasks there are, by phase.
+-- The number of live tasks, by phase.
 SELECT phase, count(*) FROM tasks
 WHERE finished_at IS NULL AND (:namespace IS NULL OR namespace = :namespace) AND (:owner IS NULL OR owner = :owner)
 GROUP BY phase;

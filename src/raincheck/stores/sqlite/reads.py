@@ -26,7 +26,7 @@ QUERIES = load_queries(files("raincheck.stores.sqlite") / "queries.sql")
 _LARGEST = (1 << 63) - 1
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
-_BEYOND_ALL = (_LARGEST, "")
+_LIST_START = (_LARGEST, "")
 """A list position before every task."""
 
 
@@ -40,7 +40,7 @@ def view(connection: sqlite3.Connection, task_id: TaskId, scope: Scope, now: dat
     task = sql.task_from_row(row)
     if task.is_terminal or not task.open_inputs:
         return View(task, row[-1], ())
-    with _one_moment(connection):
+    with _snapshot(connection):
         # Read again, since the task may have changed in between.
         row = _row(connection, task_id, scope, now, "view_task")
         task = sql.task_from_row(row)
@@ -49,21 +49,21 @@ def view(connection: sqlite3.Connection, task_id: TaskId, scope: Scope, now: dat
 
 
 def journal(connection: sqlite3.Connection, task_id: TaskId, scope: Scope, now: datetime) -> Journal:
-    with _one_moment(connection):
+    with _snapshot(connection):
         row = _row(connection, task_id, scope, now)
-        of_task = (sql.pk_of(row),)
-        payloads = dict(connection.execute(QUERIES["payloads"], of_task).fetchall())
-        steps = connection.execute(QUERIES["all_steps"], of_task).fetchall()
-        inputs = connection.execute(QUERIES["all_inputs"], of_task).fetchall()
-        artifacts = connection.execute(QUERIES["artifact_names"], of_task).fetchall()
-    kept = (payloads["arguments"], payloads.get("caller"), payloads.get("variables"))
-    return build_journal(sql.task_from_row(row), kept, steps, inputs, artifacts)
+        pk = (sql.pk_of(row),)
+        payloads = dict(connection.execute(QUERIES["payloads"], pk).fetchall())
+        steps = connection.execute(QUERIES["all_steps"], pk).fetchall()
+        inputs = connection.execute(QUERIES["all_inputs"], pk).fetchall()
+        artifacts = connection.execute(QUERIES["artifact_names"], pk).fetchall()
+    bodies = (payloads["arguments"], payloads.get("caller"), payloads.get("variables"))
+    return build_journal(sql.task_from_row(row), bodies, steps, inputs, artifacts)
 
 
 def artifact(
     connection: sqlite3.Connection, task_id: TaskId, name: str, scope: Scope, now: datetime
 ) -> Artifact | None:
-    with _one_moment(connection):
+    with _snapshot(connection):
         pk = sql.pk_of(_row(connection, task_id, scope, now))
         row = connection.execute(QUERIES["artifact"], (pk, sanitize_text(name))).fetchone()
     return None if row is None else sql.artifact_from_row(row)
@@ -72,7 +72,7 @@ def artifact(
 def history(
     connection: sqlite3.Connection, task_id: TaskId, scope: Scope, now: datetime, after: int, limit: int
 ) -> tuple[HistoryEntry, ...]:
-    with _one_moment(connection):
+    with _snapshot(connection):
         pk = sql.pk_of(_row(connection, task_id, scope, now))
         found = connection.execute(
             QUERIES["history"], {"pk": pk, "after": max(0, min(after, _LARGEST)), "limit": clamp_limit(limit)}
@@ -85,7 +85,7 @@ def list_tasks(
 ) -> Page:
     scope = query.scope
     limit = clamp_limit(limit)
-    created_at, task_id = _BEYOND_ALL if after is None else (sql.to_micros(after.created_at), after.task_id)
+    created_at, task_id = _LIST_START if after is None else (sql.to_micros(after.created_at), after.task_id)
     parameters = _scope_parameters(scope) | {
         "parent_id": None if query.parent_id is None else sanitize_text(query.parent_id),
         "tool": None if query.tool is None else sanitize_text(query.tool),
@@ -114,7 +114,7 @@ def count_states(connection: sqlite3.Connection, scope: Scope, now: datetime) ->
 
 def list_overdue(connection: sqlite3.Connection, now: datetime, limit: int) -> tuple[Task, ...]:
     parameters = {"now": sql.to_micros(now), "limit": clamp_limit(limit)}
-    with _one_moment(connection):
+    with _snapshot(connection):
         found = [
             *connection.execute(QUERIES["tasks_past_lease"], parameters),
             *connection.execute(QUERIES["tasks_past_deadline"], parameters),
@@ -172,7 +172,7 @@ def sanitize_text(text: str) -> str:
 
 
 @contextmanager
-def _one_moment(connection: sqlite3.Connection) -> Generator[None]:
+def _snapshot(connection: sqlite3.Connection) -> Generator[None]:
     connection.execute("BEGIN")
     try:
         yield

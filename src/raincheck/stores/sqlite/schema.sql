@@ -1,6 +1,6 @@
 -- Times and durations are whole microseconds (times since 1970 in UTC). Owners are JSON, see core/owner.py.
 
--- A task's record: small, and rewritten with every change, so nothing large is kept here.
+-- A task's record: small, and rewritten with every change, so nothing large is stored here.
 CREATE TABLE tasks (
     pk INTEGER PRIMARY KEY,
     id TEXT NOT NULL UNIQUE,
@@ -51,7 +51,7 @@ CREATE TABLE tasks (
     CHECK (due_at IS NULL OR phase IN ('parked', 'paused'))
 ) STRICT;
 
--- The last line of defence: whatever a program does, a task moves only as the lifecycle's table allows.
+-- The last line of defence: whatever a program does, a task changes its phase only as the lifecycle table allows.
 CREATE TRIGGER tasks_follow_the_lifecycle BEFORE UPDATE OF phase ON tasks
 WHEN OLD.phase || ' ' || NEW.phase NOT IN (
     'queued queued', 'queued running', 'queued paused', 'queued failed', 'queued cancelled',
@@ -70,7 +70,7 @@ CREATE INDEX tasks_of_namespace ON tasks (namespace, created_at, id);
 CREATE INDEX tasks_by_creation ON tasks (created_at, id);
 CREATE INDEX tasks_of_parent ON tasks (parent_id, created_at, id) WHERE parent_id IS NOT NULL;
 CREATE UNIQUE INDEX tasks_by_key ON tasks (namespace, owner, idempotency_key) WHERE idempotency_key IS NOT NULL;
--- What looks for something to do. Each index holds only what is to be found, so finished tasks cost nothing here.
+-- Searches for work. Each index holds only the tasks that its search can find, so finished tasks cost nothing here.
 CREATE INDEX tasks_in_line ON tasks (namespace, priority DESC, turn, created_at, id, tool, tool_version)
 WHERE phase = 'queued';
 CREATE INDEX tasks_by_turn ON tasks (namespace, owner, priority, fence > 0, turn) WHERE phase = 'queued';
@@ -84,7 +84,7 @@ CREATE INDEX tasks_of_state ON tasks (namespace, tool, state, created_at, id) WH
 CREATE INDEX tasks_of_subject ON tasks (namespace, subject, created_at, id) WHERE subject IS NOT NULL;
 CREATE INDEX tasks_live ON tasks (namespace, owner) WHERE finished_at IS NULL;
 
--- How far each line has been served: the highest turn that was ever claimed from it.
+-- How far each queue (a namespace and a priority) has been served: the highest turn that was ever claimed from it.
 CREATE TABLE lines (
     namespace TEXT NOT NULL,
     priority INTEGER NOT NULL,
@@ -92,7 +92,7 @@ CREATE TABLE lines (
     PRIMARY KEY (namespace, priority)
 ) STRICT, WITHOUT ROWID;
 
--- What may be large and belongs to a task once: arguments, caller, variables, outcome. Plain JSON or sealed.
+-- Data of a task that may be large, one of each kind: arguments, caller, variables, outcome. Plain JSON or sealed.
 CREATE TABLE payloads (
     task_pk INTEGER NOT NULL REFERENCES tasks ON DELETE CASCADE,
     kind TEXT NOT NULL CHECK (kind IN ('arguments', 'caller', 'variables', 'outcome')),
@@ -100,7 +100,7 @@ CREATE TABLE payloads (
     PRIMARY KEY (task_pk, kind)
 ) STRICT, WITHOUT ROWID;
 
--- Every change, in order and without gaps.
+-- Every change of a task, in order and without gaps.
 CREATE TABLE history (
     task_pk INTEGER NOT NULL REFERENCES tasks ON DELETE CASCADE,
     seq INTEGER NOT NULL,
@@ -128,7 +128,7 @@ CREATE TABLE steps (
     UNIQUE (task_pk, name, occurrence)
 ) STRICT;
 
--- Questions to the caller, and their answers.
+-- Input requests to the caller, and their answers.
 CREATE TABLE inputs (
     pk INTEGER PRIMARY KEY,
     task_pk INTEGER NOT NULL REFERENCES tasks ON DELETE CASCADE,
@@ -153,20 +153,20 @@ CREATE TABLE artifacts (
     UNIQUE (task_pk, name)
 ) STRICT;
 
--- Which tasks changed lately, so that other processes on this file hear of it. Only the newest rows are kept.
+-- A log of changed tasks, by which other processes on this file notice them. Only the newest rows are stored.
 CREATE TABLE changes (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
     task_id TEXT NOT NULL,
     origin TEXT NOT NULL
 ) STRICT;
 
--- Keys that servers sign and hash with, each made when it is first asked for. They are never replaced.
+-- Keys that servers sign and hash with, each created when it is first requested. They are never replaced.
 CREATE TABLE secrets (
     name TEXT NOT NULL PRIMARY KEY,
     bytes BLOB NOT NULL CHECK (length(bytes) = 32)
 ) STRICT, WITHOUT ROWID;
 
--- How long the tasks of each tool take, as text, see core/durations.py.
+-- The duration histogram of each tool, as text, see core/histogram.py.
 CREATE TABLE durations (
     namespace TEXT NOT NULL,
     tool TEXT NOT NULL,
@@ -174,7 +174,7 @@ CREATE TABLE durations (
     PRIMARY KEY (namespace, tool)
 ) STRICT, WITHOUT ROWID;
 
--- What tools are made of that a file defines, so that their tasks can go on when the file has changed.
+-- Definitions of tools from workflow files, so that their tasks can continue when the file has changed.
 CREATE TABLE definitions (
     namespace TEXT NOT NULL,
     tool TEXT NOT NULL,

@@ -57,7 +57,7 @@ class SqliteStore:
     """A store that keeps tasks in one SQLite file.
 
     `synchronous="FULL"` keeps committed data through a power loss; `"NORMAL"` is faster and may then lose the last
-    moments, never more. `lock_timeout` is how many seconds to wait for other processes.
+    moments, but no more. `lock_timeout` is how many seconds to wait for other processes.
     """
 
     capabilities = Capabilities(durable=True, shared=True)
@@ -82,8 +82,8 @@ class SqliteStore:
         self._feeds = ChangeBroadcaster()
         self._reader: ConnectionThread | None = None
         self._writer: GroupCommitThread | None = None
-        self._watching: asyncio.Task[None] | None = None
-        self._changing = asyncio.Lock()
+        self._watch_task: asyncio.Task[None] | None = None
+        self._open_close_lock = asyncio.Lock()
         self._must_exist = False
         self._identity: FileIdentity | None = None
 
@@ -91,7 +91,7 @@ class SqliteStore:
         return f"SqliteStore({str(self._path)!r})"
 
     async def open(self) -> None:
-        async with self._changing:
+        async with self._open_close_lock:
             if self._writer is None:
                 await self._open_threads()
             else:
@@ -99,42 +99,41 @@ class SqliteStore:
 
     async def close(self) -> None:
         self._feeds.close()
-        await shield(
-            spawn_background(self._close())
-        )  # runs to its end: half of it would leave a thread or a connection behind
+        # In the background, so that cancelling the caller does not leak a thread or a connection.
+        await shield(spawn_background(self._close()))
 
     async def _open_threads(self) -> None:
         migrations = await asyncio.to_thread(shipped_migrations)
-        ready = partial(check_existing_file, identity=self._identity) if self._must_exist else prepare_file
+        prepare = partial(check_existing_file, identity=self._identity) if self._must_exist else prepare_file
         path = await asyncio.to_thread(
-            ready, self._path, open_connection=self._connect, timeout=self._lock_timeout, migrations=migrations
+            prepare, self._path, open_connection=self._connect, timeout=self._lock_timeout, migrations=migrations
         )
         # The real path from now on, so that it stays the same file if the program changes its working directory.
         self._path, self._identity = path, await asyncio.to_thread(file_identity, path)
         write = partial(open_writer, self._connect, path, self._lock_timeout, self.synchronous)
         read = partial(open_reader, self._connect, path, self._lock_timeout)
-        known_version = migrations[-1].version
-        writer = GroupCommitThread("raincheck-write", path, self._identity, write, known_version, self._feeds.publish)
+        newest_version = migrations[-1].version
+        writer = GroupCommitThread("raincheck-write", path, self._identity, write, newest_version, self._feeds.publish)
         reader = ConnectionThread("raincheck-read", str(path), read)
         await open_threads(reader, writer)
         self._writer, self._reader = writer, reader
 
     async def _close(self) -> None:
-        async with self._changing:
-            if self._watching is not None:
-                self._watching.cancel()
-                await asyncio.gather(self._watching, return_exceptions=True)
+        async with self._open_close_lock:
+            if self._watch_task is not None:
+                self._watch_task.cancel()
+                await asyncio.gather(self._watch_task, return_exceptions=True)
             reader, writer = self._reader, self._writer
             self._reader = self._writer = None
             if reader is not None and writer is not None:
                 await close_threads(reader, writer)
 
     def new_handle(self) -> "SqliteStore":
-        twin = SqliteStore(
+        handle = SqliteStore(
             self._path, synchronous=self.synchronous, lock_timeout=self._lock_timeout, connect=self._connect
         )
-        twin._must_exist, twin._identity = True, self._identity
-        return twin
+        handle._must_exist, handle._identity = True, self._identity
+        return handle
 
     async def create(
         self, creation: Creation, *, quota: Quota, now: datetime, claim: ClaimRequest | None = None
@@ -212,14 +211,14 @@ class SqliteStore:
     def listen(self) -> Generator[ChangeFeed]:
         reader = self._require_open(self._reader)
         with self._feeds.listen() as feed:
-            if self._watching is None or self._watching.done():
-                self._watching = asyncio.create_task(watch_changes(reader, self._feeds, self._origin))
+            if self._watch_task is None or self._watch_task.done():
+                self._watch_task = asyncio.create_task(watch_changes(reader, self._feeds, self._origin))
             yield feed
 
-    def _require_open(self, lane: ConnectionThread | None) -> ConnectionThread:
-        if lane is None:
+    def _require_open(self, thread: ConnectionThread | None) -> ConnectionThread:
+        if thread is None:
             raise StoreUnavailable(str(self._path), "the store is not open: open it before use")
-        return lane
+        return thread
 
     async def _read(self, read: Callable[[sqlite3.Connection], T]) -> T:
         return await self._require_open(self._reader).submit(read)

@@ -24,7 +24,7 @@ from raincheck.stores.sqlite.migrate import schema_version
 T = TypeVar("T")
 
 MAX_BATCH = 256
-"""The approximate maximum number of calls in a batch, so that the first caller does not wait for too many others."""
+"""The approximate maximum number of calls in a batch. It bounds how long the first caller waits for the rest."""
 
 
 @dataclass(slots=True, eq=False)
@@ -49,8 +49,8 @@ class ConnectionThread:
         self._queue: SimpleQueue[list[ThreadCall[Any]] | None] = SimpleQueue()
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self._is_closed = False
-        self._why_closed = "the store is closed: open it before use"
-        self._broken_by: BaseException | None = None
+        self._closed_reason = "the store is closed: open it before use"
+        self._stopped_by: BaseException | None = None
         # A daemon, so that a program that forgets to close the store still ends. Killing it is safe at any moment.
         self._thread = threading.Thread(target=self._run_thread, name=name, daemon=True)
 
@@ -64,25 +64,25 @@ class ConnectionThread:
         if self._is_closed:
             raise self._closed_error()
         self.check_same_loop()
-        job = ThreadCall(run, self._loop.create_future())
+        call = ThreadCall(run, self._loop.create_future())
         if not self._pending:
             # Enqueued after the loop has run all other ready callbacks, which may want to submit too. That makes
             # batches larger, and keeps the two threads from contending for the interpreter lock all the time.
             self._loop.call_soon(self._enqueue_pending)
-        self._pending.append(job)
-        return job.future
+        self._pending.append(call)
+        return call.future
 
     def check_same_loop(self) -> None:
         """Check that the caller is on the event loop, and in the process, that opened it."""
         if asyncio.get_running_loop() is not self._loop or os.getpid() != self._pid:
             raise StoreUnavailable(
-                self._store, "it was opened by another event loop or process: open a store of its own for this one"
+                self._store, "it was opened by another event loop or process: open a separate store for this one"
             )
 
     def _enqueue_pending(self) -> None:
-        jobs, self._pending = self._pending, []
-        for first in range(0, len(jobs), MAX_BATCH):
-            self._queue.put(jobs[first : first + MAX_BATCH])
+        calls, self._pending = self._pending, []
+        for first in range(0, len(calls), MAX_BATCH):
+            self._queue.put(calls[first : first + MAX_BATCH])
 
     async def close(self) -> None:
         """Finish the submitted calls, then close the connection."""
@@ -110,70 +110,70 @@ class ConnectionThread:
     def _process_batches(self, connection: sqlite3.Connection) -> None:
         is_last = False
         while not is_last:
-            jobs, is_last = self._next_batch(connection)
+            calls, is_last = self._next_batch(connection)
             # The last batch is often empty, and then should not wait for a lock either.
-            if jobs:
-                self._process_batch(connection, jobs)
+            if calls:
+                self._process_batch(connection, calls)
 
-    def _process_batch(self, connection: sqlite3.Connection, jobs: list[ThreadCall[Any]]) -> None:
+    def _process_batch(self, connection: sqlite3.Connection, calls: list[ThreadCall[Any]]) -> None:
         try:
-            self._run(connection, jobs)
+            self._run(connection, calls)
         except BaseException as error:
-            # The outcome of this batch is unknown, so none of its callers may be told that it succeeded.
-            for job in jobs:
-                job.error = error
+            # The outcome of this batch is unknown, so none of its callers may get a result.
+            for call in calls:
+                call.error = error
             raise
         finally:
-            self._call_in_loop(self._settle, jobs)
+            self._call_in_loop(self._settle, calls)
         self._tidy_up(connection)
 
     def _next_batch(self, connection: sqlite3.Connection) -> tuple[list[ThreadCall[Any]], bool]:
-        round_jobs: list[ThreadCall[Any]] = []
-        jobs = self._wait_for_calls(connection)
-        while jobs is not None:
-            round_jobs += jobs
-            if len(round_jobs) >= MAX_BATCH:
-                return round_jobs, False
+        batch: list[ThreadCall[Any]] = []
+        calls = self._wait_for_calls(connection)
+        while calls is not None:
+            batch += calls
+            if len(batch) >= MAX_BATCH:
+                return batch, False
             try:
-                jobs = self._queue.get_nowait()
+                calls = self._queue.get_nowait()
             except Empty:
-                return round_jobs, False
-        return round_jobs, True
+                return batch, False
+        return batch, True
 
     def _wait_for_calls(self, connection: sqlite3.Connection) -> list[ThreadCall[Any]] | None:  # noqa: ARG002 - for subclasses
         return self._queue.get()
 
-    def _run(self, connection: sqlite3.Connection, jobs: list[ThreadCall[Any]]) -> None:
-        for job in jobs:
-            self._run_one(connection, job)
+    def _run(self, connection: sqlite3.Connection, calls: list[ThreadCall[Any]]) -> None:
+        for call in calls:
+            self._run_call(connection, call)
 
     def _tidy_up(self, connection: sqlite3.Connection) -> None:
         """Do work that can wait until the callers of a batch have their results."""
 
-    def _run_one(self, connection: sqlite3.Connection, job: ThreadCall[Any]) -> None:
+    def _run_call(self, connection: sqlite3.Connection, call: ThreadCall[Any]) -> None:
         try:
-            job.result = job.run(connection)
+            call.result = call.run(connection)
         except Exception as error:  # noqa: BLE001 - belongs to the caller
-            job.error = self._translated(error)
+            call.error = self._translated(error)
 
-    def _call_in_loop(self, tell: Callable[[Any], None], what: object) -> None:
+    def _call_in_loop(self, callback: Callable[[Any], None], argument: object) -> None:
         # The loop may be closed by now if the program ended without closing the store; then no caller waits any more.
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(tell, what)
+            self._loop.call_soon_threadsafe(callback, argument)
 
     def _fail_permanently(self, error: BaseException) -> None:
         """Mark the thread as broken: fail every waiting caller, and refuse new calls."""
         error = self._translated(error)
-        self._broken_by = error
-        self._why_closed = f"an unexpected error stopped it ({error!r}): close the store and open it again"
+        self._stopped_by = error
+        self._closed_reason = f"an unexpected error stopped it ({error!r}): close the store and open it again"
         self._is_closed = True
         self._set_opened(error)
         self._enqueue_pending()
         while not self._queue.empty():
-            jobs = self._queue.get() or []
-            for job in jobs:
-                job.error = self._closed_error()
-            self._settle(jobs)
+            calls = self._queue.get() or []
+            for call in calls:
+                call.error = self._closed_error()
+            self._settle(calls)
 
     def _set_opened(self, error: BaseException | None) -> None:
         # The caller that waited for it may have been cancelled.
@@ -192,18 +192,18 @@ class ConnectionThread:
         return translated
 
     def _closed_error(self) -> StoreUnavailable:
-        refusal = StoreUnavailable(self._store, self._why_closed)
-        refusal.__cause__ = self._broken_by
+        refusal = StoreUnavailable(self._store, self._closed_reason)
+        refusal.__cause__ = self._stopped_by
         return refusal
 
-    def _settle(self, jobs: list[ThreadCall[Any]]) -> None:
-        for job in jobs:
-            if job.future.done():
+    def _settle(self, calls: list[ThreadCall[Any]]) -> None:
+        for call in calls:
+            if call.future.done():
                 continue
-            if job.error is not None:
-                job.future.set_exception(job.error)
+            if call.error is not None:
+                call.future.set_exception(call.error)
             else:
-                job.future.set_result(job.result)
+                call.future.set_result(call.result)
 
 
 WAL_LIMIT = 4 * 1_024 * 1_024
@@ -220,7 +220,7 @@ MAX_CHECKPOINT_RETRY = 60.0
 
 
 class GroupCommitThread(ConnectionThread):
-    """Groups the commits of many callers. Each is still atomic: one that fails does not affect the others.
+    """Groups the commits of many callers. Each is still atomic: a call that fails does not affect the other ones.
 
     It also moves the write-ahead log into the database (a checkpoint), instead of leaving that to SQLite, for two
     reasons: the file then shrinks back to nothing, and the checkpoint takes the write lock first. SQLite before 3.51.3
@@ -237,14 +237,14 @@ class GroupCommitThread(ConnectionThread):
         path: Path,
         identity: FileIdentity | None,
         connect: Callable[[], sqlite3.Connection],
-        known_version: int,
+        newest_version: int,
         announce: Callable[[Iterable[TaskId]], None],
     ) -> None:
         self._announce = announce
         self._path = path
         self._identity = identity
         self._wal = path.with_name(path.name + "-wal")
-        self._known_version = known_version
+        self._newest_version = newest_version
         self._wal_limit = WAL_LIMIT
         self._idle_after: float | None = None
         super().__init__(name, str(path), connect)
@@ -258,13 +258,13 @@ class GroupCommitThread(ConnectionThread):
                 self._idle_after = None if is_empty else min(2 * self._idle_after, MAX_CHECKPOINT_RETRY)
         return self._queue.get()
 
-    def _run(self, connection: sqlite3.Connection, jobs: list[ThreadCall[Any]]) -> None:
-        # Together, since that is one sync for all; then together with savepoints, if one failed after it had written
-        # something; then one by one, if the transaction as a whole failed. Calls can be run again.
-        if self._commit(connection, jobs) or self._commit(connection, jobs, with_savepoints=True):
+    def _run(self, connection: sqlite3.Connection, calls: list[ThreadCall[Any]]) -> None:
+        # First together, which takes one sync for all. If a call failed after it had written something, together with
+        # savepoints. If the transaction as a whole failed, one by one. Calls can be run again.
+        if self._commit(connection, calls) or self._commit(connection, calls, with_savepoints=True):
             return
-        for job in jobs:
-            self._commit(connection, [job])
+        for call in calls:
+            self._commit(connection, [call])
 
     def _tidy_up(self, connection: sqlite3.Connection) -> None:
         self._idle_after = IDLE_CHECKPOINT_AFTER
@@ -273,61 +273,61 @@ class GroupCommitThread(ConnectionThread):
             self._checkpoint(connection, "TRUNCATE" if size > 2 * WAL_LIMIT else "RESTART")
 
     def _commit(
-        self, connection: sqlite3.Connection, jobs: list[ThreadCall[Any]], *, with_savepoints: bool = False
+        self, connection: sqlite3.Connection, calls: list[ThreadCall[Any]], *, with_savepoints: bool = False
     ) -> bool:
         """Run the calls in one transaction; false if nothing was stored and they should be retried more carefully.
 
-        Most calls that fail do so before they write (a stale change finds no row to update) and need nothing more. One
-        that fails after it wrote has to be rolled back: to its savepoint or, without one, with all the others.
+        Most calls that fail do so before they write (a stale change finds no row to update) and need nothing more. A
+        call that fails after it wrote has to be rolled back: to its savepoint or, without one, with the whole batch.
         """
-        for job in jobs:
-            job.error = None
+        for call in calls:
+            call.error = None
         try:
             self._begin(connection)
         except (sqlite3.Error, RaincheckError) as error:
-            self._fail(connection, jobs, error)
+            self._fail(connection, calls, error)
             return True
-        for job in jobs:
+        for call in calls:
             written = connection.total_changes
             if with_savepoints:
                 connection.execute("SAVEPOINT job")
-            self._run_one(connection, job)
-            if job.error is not None and (connection.total_changes != written or not connection.in_transaction):
+            self._run_call(connection, call)
+            if call.error is not None and (connection.total_changes != written or not connection.in_transaction):
                 # A full disk, among others, makes SQLite roll back the whole transaction by itself.
                 if not (with_savepoints and connection.in_transaction):
                     self._roll_back(connection)
-                    return len(jobs) == 1
+                    return len(calls) == 1
                 connection.execute("ROLLBACK TO job")
             if with_savepoints:
                 connection.execute("RELEASE job")
         try:
             connection.execute("COMMIT")
         except sqlite3.Error as error:
-            self._fail(connection, jobs, error)
-            return len(jobs) == 1
+            self._fail(connection, calls, error)
+            return len(calls) == 1
         return True
 
     def _begin(self, connection: sqlite3.Connection) -> None:
         connection.execute("BEGIN IMMEDIATE")
         # Another process may have installed a newer raincheck, and migrated the file while it is open here. The full
         # check runs only if the version differs: this is done for every commit.
-        if connection.execute("PRAGMA user_version").fetchone()[0] != self._known_version:
-            schema_version(connection, self._store, self._known_version)
+        if connection.execute("PRAGMA user_version").fetchone()[0] != self._newest_version:
+            schema_version(connection, self._store, self._newest_version)
         if file_identity(self._path) != self._identity:
             raise file_gone_error(self._path)
 
-    def _settle(self, jobs: list[ThreadCall[Any]]) -> None:
-        super()._settle(jobs)
-        # Published here and not by the callers: one that was cancelled meanwhile would not do it.
-        self._announce(task_id for job in jobs if job.error is None for task_id in _touched(job))
+    def _settle(self, calls: list[ThreadCall[Any]]) -> None:
+        super()._settle(calls)
+        # Published here and not by the callers: a caller that was cancelled meanwhile would not do it.
+        self._announce(task_id for call in calls if call.error is None for task_id in _touched(call))
 
     def _fail(
-        self, connection: sqlite3.Connection, jobs: list[ThreadCall[Any]], error: sqlite3.Error | RaincheckError
+        self, connection: sqlite3.Connection, calls: list[ThreadCall[Any]], error: sqlite3.Error | RaincheckError
     ) -> None:
         """Roll back and fail all calls: nothing was stored."""
         self._roll_back(connection)
-        for job in jobs:
-            job.error = job.error or self._translated(error)
+        for call in calls:
+            call.error = call.error or self._translated(error)
 
     def _roll_back(self, connection: sqlite3.Connection) -> None:
         if connection.in_transaction:
@@ -374,5 +374,5 @@ async def close_threads(reader: ConnectionThread, writer: GroupCommitThread) -> 
     await writer.close()
 
 
-def _touched(job: ThreadCall[Any]) -> tuple[TaskId, ...]:
-    return () if job.result is None else job.result.touched
+def _touched(call: ThreadCall[Any]) -> tuple[TaskId, ...]:
+    return () if call.result is None else call.result.touched

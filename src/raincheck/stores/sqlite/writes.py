@@ -53,27 +53,27 @@ class SqliteTables:
     def live_children(self, parent_id: TaskId) -> list[Task]:
         return list(map(sql.task_from_row, self._connection.execute(QUERIES["live_children"], (parent_id,)).fetchall()))
 
-    def insert(self, creation: Creation, quota: Quota, now: datetime, begun: Change | None = None) -> None:
+    def insert(self, creation: Creation, quota: Quota, now: datetime, start: Change | None = None) -> None:
         """Insert a new task, if its owner's quota allows it.
 
         A task whose attempt starts with it is written once, already running: the queue's indexes need not see it.
         """
         new = creation.task
         self._check_quota(new, quota, now)
-        turn, others_wait = self._next_turn(new) if enters_queue(None, new) else (0, False)
+        turn, has_waiting = self._next_turn(new) if enters_queue(None, new) else (0, False)
         row = sql.creation_to_row(creation) | {"turn": turn}
-        if begun is not None:
-            row |= sql.task_to_row(begun.after)
+        if start is not None:
+            row |= sql.task_to_row(start.after)
         pk = self._insert_once("insert_task", row, lambda: AlreadyRecorded(new.id)).lastrowid
         assert pk is not None  # noqa: S101 - an insert has a row
-        for entry in (creation.entry, None if begun is None else begun.entry):
+        for entry in (creation.entry, None if start is None else start.entry):
             if entry is not None:
                 self._connection.execute(QUERIES["insert_entry"], sql.entry_to_row(pk, entry))
         self._put_payload(pk, "arguments", creation.arguments)
         self._put_payload(pk, "caller", creation.caller)
-        if begun is not None and others_wait:
-            # The served turn of a line matters only to tasks that wait in it.
-            self.advance_lines([new.id])
+        if start is not None and has_waiting:
+            # The served turn of a queue matters only to tasks that wait in it.
+            self.advance_served_turns([new.id])
         self.touched.append(new.id)
 
     def write(self, change: Change) -> None:
@@ -84,8 +84,8 @@ class SqliteTables:
         self._put_payload(pk, "outcome", change.outcome)
         self._put_payload(pk, "variables", change.variables)
         if change.leaves_state:
-            self._connection.execute(QUERIES["forget_steps"], (pk,))
-            self._connection.execute(QUERIES["forget_answered"], (pk,))
+            self._connection.execute(QUERIES["delete_steps"], (pk,))
+            self._connection.execute(QUERIES["delete_answered_inputs"], (pk,))
         if change.steps:
             self._write_steps(pk, change)
         if change.inputs:
@@ -97,9 +97,9 @@ class SqliteTables:
         for creation in change.spawned:
             self.insert(creation, change.quota, creation.task.created_at)
 
-    def advance_lines(self, taken: Iterable[TaskId]) -> None:
-        """Store how far a claim of these tasks served their lines."""
-        self._connection.execute(QUERIES["advance_lines"], (json.dumps([*taken]),))
+    def advance_served_turns(self, claimed: Iterable[TaskId]) -> None:
+        """Store how far a claim of these tasks served their queues."""
+        self._connection.execute(QUERIES["advance_served_turns"], (json.dumps([*claimed]),))
 
     def _update(self, change: Change) -> int:
         parameters = sql.task_to_row(change.after)
@@ -114,7 +114,7 @@ class SqliteTables:
         return updated[0][0]
 
     def _next_turn(self, new: Task) -> tuple[int, bool]:
-        """Return the turn of a task, and whether other tasks wait in its line."""
+        """Return the turn of a task, and whether other tasks wait in its queue."""
         parameters = {
             "namespace": new.namespace,
             "owner": new.owner.key,
@@ -165,8 +165,8 @@ class SqliteTables:
             "most_created": quota.created or 1,
             "since": _NEVER if quota.created is None else sql.to_micros(now - quota.window),
         }
-        whose = {"namespace": new.namespace, "owner": new.owner.key}
-        live, latest = self._connection.execute(QUERIES["count_of_owner"], whose | bounds).fetchone()
+        owner = {"namespace": new.namespace, "owner": new.owner.key}
+        live, latest = self._connection.execute(QUERIES["count_of_owner"], owner | bounds).fetchone()
         quota.check_live(live)
         if quota.created is not None:
             quota.check_created(None if latest is None else sql.to_datetime(latest), now)
@@ -190,18 +190,18 @@ def create(
         if found is not None:
             return WriteResult(found, ())
     tables = SqliteTables(connection)
-    begun = None if claim is None else _decide_direct_start(connection, creation.task, claim, now)
-    tables.insert(creation, quota, now, begun)
-    return WriteResult(creation.task if begun is None else begun.after, tuple(tables.touched))
+    start = None if claim is None else _decide_direct_start(connection, creation.task, claim, now)
+    tables.insert(creation, quota, now, start)
+    return WriteResult(creation.task if start is None else start.after, tuple(tables.touched))
 
 
 def _decide_direct_start(
     connection: sqlite3.Connection, new: Task, claim: ClaimRequest, now: datetime
 ) -> Change | None:
     """Return the change that starts a new task; None if the creator can't run it, or other work waits for it."""
-    begun = claim.decide_claims([new], now)
-    if begun and claim.has_no_other_work(reads.next_due(connection, claim.namespace, claim.tools), now):
-        return begun[0]
+    started = claim.decide_claims([new], now)
+    if started and claim.has_no_other_work(reads.next_due(connection, claim.namespace, claim.tools), now):
+        return started[0]
     return None
 
 
@@ -225,14 +225,14 @@ def claim(connection: sqlite3.Connection, request: ClaimRequest, now: datetime) 
     for change in request.decide_wakeups(_tasks(connection, "due_tasks", parameters), now):
         tables.write(change)
     found = connection.execute(QUERIES["queued_tasks"], parameters).fetchall()
-    begun = request.decide_claims(map(sql.task_from_row, found), now)
-    for change in begun:
+    started = request.decide_claims(map(sql.task_from_row, found), now)
+    for change in started:
         tables.write(change)
-    if begun:
-        tables.advance_lines(change.after.id for change in begun)
+    if started:
+        tables.advance_served_turns(change.after.id for change in started)
     if request.journals is not None:
-        collect_journals(request.journals, [change.after for change in begun], found)
-    return WriteResult(tuple(change.after for change in begun), tuple(dict.fromkeys(tables.touched)))
+        collect_journals(request.journals, [change.after for change in started], found)
+    return WriteResult(tuple(change.after for change in started), tuple(dict.fromkeys(tables.touched)))
 
 
 def _tasks(connection: sqlite3.Connection, query: str, parameters: Mapping[str, sql.Value]) -> list[Task]:
@@ -243,10 +243,10 @@ def extend_leases(
     connection: sqlite3.Connection, held: Sequence[HeldAttempt], until: datetime
 ) -> WriteResult[frozenset[TaskId]]:
     lost = frozenset(
-        one.task_id
-        for one in held
+        attempt.task_id
+        for attempt in held
         if not connection.execute(
-            QUERIES["extend_lease"], {"id": one.task_id, "fence": one.fence, "until": sql.to_micros(until)}
+            QUERIES["extend_lease"], {"id": attempt.task_id, "fence": attempt.fence, "until": sql.to_micros(until)}
         ).fetchall()
     )
     return WriteResult(lost, ())
@@ -264,7 +264,7 @@ def prune(
         parameters = {"now": sql.to_micros(now), "limit": clamp_limit(limit)}
         pruned = connection.execute(QUERIES["prune_tasks"], parameters).fetchall()
     else:
-        each = (connection.execute(QUERIES["prune_task"], (reads.sanitize_text(one),)).fetchall() for one in only)
+        each = (connection.execute(QUERIES["prune_task"], (reads.sanitize_text(named),)).fetchall() for named in only)
         pruned = list(islice(chain.from_iterable(each), clamp_limit(limit)))
     ids = tuple(TaskId(row[0]) for row in pruned)
     return WriteResult(ids, ids)
@@ -280,8 +280,8 @@ def save_definitions(
     connection: sqlite3.Connection, namespace: str, definitions: Mapping[Tool, bytes]
 ) -> WriteResult[dict[Tool, bytes]]:
     check_definitions(namespace, definitions)
-    rows_of = [(namespace, tool.name, tool.version, body) for tool, body in definitions.items()]
-    connection.executemany(QUERIES["put_definition"], rows_of)
+    rows = [(namespace, tool.name, tool.version, body) for tool, body in definitions.items()]
+    connection.executemany(QUERIES["put_definition"], rows)
     found = connection.execute(QUERIES["needed_definitions"], {"namespace": namespace}).fetchall()
     return WriteResult({Tool(name, version): body for name, version, body in found}, ())
 
@@ -289,11 +289,11 @@ def save_definitions(
 def merge_durations(
     connection: sqlite3.Connection, namespace: str, durations: Mapping[str, DurationHistogram]
 ) -> WriteResult[dict[str, DurationHistogram]]:
-    known = reads.durations(connection, namespace)
-    changed = merge_histograms(known, durations)
-    for tool, sketch in changed.items():
-        connection.execute(QUERIES["put_durations"], (namespace, tool, sketch.dump()))
-    return WriteResult(known | changed, ())
+    stored = reads.durations(connection, namespace)
+    changed = merge_histograms(stored, durations)
+    for tool, histogram in changed.items():
+        connection.execute(QUERIES["put_durations"], (namespace, tool, histogram.dump()))
+    return WriteResult(stored | changed, ())
 
 
 def _task_with_key(connection: sqlite3.Connection, creation: Creation, now: datetime) -> Task | None:

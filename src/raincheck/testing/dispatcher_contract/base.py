@@ -22,16 +22,16 @@ class DispatcherContractBase:
 
     def store_url(self, folder: Path) -> str:
         """Return the URL of a store that several processes can use. The same folder means the same data."""
-        raise NotImplementedError("name a store: override store_url")
+        raise NotImplementedError("no store to test: override store_url")
 
     def count_jobs(self) -> int:
-        """Return how many jobs there are, waiting or running. Do not override it where tasks are their own jobs."""
+        """Return how many jobs there are, waiting or running. Do not override it if tasks have no separate jobs."""
         raise NotImplementedError
 
     def crash_database(self) -> None:
-        """Kill the database in the middle of its work, and start it again. Do not override it where that can't be done.
+        """Kill the database in the middle of its work, and start it again. It is called in a thread.
 
-        It is called in a thread.
+        Do not override it if there is no separate database.
         """
         raise NotImplementedError
 
@@ -74,9 +74,9 @@ class DispatcherContractBase:
     def require(self, *, jobs: bool = False, crashes: bool = False) -> None:
         """Skip a test whose hook the subclass does not override."""
         if jobs and not self.has_jobs:
-            pytest.skip("declared: tasks are their own jobs")
+            pytest.skip("declared: tasks have no separate jobs")
         if crashes and type(self).crash_database is DispatcherContractBase.crash_database:
-            pytest.skip("declared: there is no database that could crash alone")
+            pytest.skip("declared: no separate database that can crash")
 
     async def job_count(self) -> int:
         return await asyncio.to_thread(self.count_jobs) if self.has_jobs else 0

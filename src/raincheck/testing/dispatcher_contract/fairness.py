@@ -20,19 +20,21 @@ NEVER = 3_600.0
 
 
 class FairnessContract(DispatcherContractBase):
-    async def test_a_worker_without_the_tool_leaves_its_task_to_one_that_has_it(self, site: DispatcherHarness) -> None:
+    async def test_a_worker_without_a_tool_leaves_its_tasks_to_a_worker_that_has_it(
+        self, site: DispatcherHarness
+    ) -> None:
         await site.start_worker("other")
-        asking = site.submitting_engine("other")
-        mine = await site.engine.submit("plain")
-        theirs = await asking.submit("other")
-        assert await site.wait_for_end(theirs) == (Phase.COMPLETED, None)
-        assert (await site.engine.task(mine.id)).phase is Phase.QUEUED
-        assert await site.engine.history(mine.id) == await site.history(mine)
-        able = await site.start_worker()
-        await able.wait_for_line("ran", mine.id)
-        assert await site.wait_for_end(mine) == (Phase.COMPLETED, 1)
+        submitter = site.submitting_engine("other")
+        unsupported = await site.engine.submit("plain")
+        supported = await submitter.submit("other")
+        assert await site.wait_for_end(supported) == (Phase.COMPLETED, None)
+        assert (await site.engine.task(unsupported.id)).phase is Phase.QUEUED
+        assert await site.engine.history(unsupported.id) == await site.history(unsupported)
+        second_worker = await site.start_worker()
+        await second_worker.wait_for_line("ran", unsupported.id)
+        assert await site.wait_for_end(unsupported) == (Phase.COMPLETED, 1)
 
-    async def test_a_worker_of_an_older_version_leaves_a_newer_task_to_one_that_has_it(
+    async def test_a_worker_with_an_older_version_leaves_newer_tasks_to_a_newer_worker(
         self, site: DispatcherHarness
     ) -> None:
         await site.start_worker("older")
@@ -43,7 +45,7 @@ class FairnessContract(DispatcherContractBase):
         await site.start_worker("newer")
         assert await site.wait_for_end(newer) == (Phase.COMPLETED, "2")
 
-    async def test_owners_take_turns_whatever_tools_they_use(self, site: DispatcherHarness) -> None:
+    async def test_owners_take_turns_across_tools(self, site: DispatcherHarness) -> None:
         order: list[Owner] = []
         toolbox = Toolbox()
 
@@ -55,16 +57,14 @@ class FairnessContract(DispatcherContractBase):
         async def two(task: TaskContext) -> None:
             order.append(task.owner)
 
-        asking = Engine(site.store, toolbox, works=False)
-        tasks = [await asking.submit("one", owner=ALICE) for _ in range(4)]
-        tasks += [await asking.submit("two", owner=BOB) for _ in range(4)]
+        submitter = Engine(site.store, toolbox, works=False)
+        tasks = [await submitter.submit("one", owner=ALICE) for _ in range(4)]
+        tasks += [await submitter.submit("two", owner=BOB) for _ in range(4)]
         async with self._working(site, toolbox, concurrency=1):
             assert await site.wait_for_ends(tasks) == {Phase.COMPLETED}
         assert order == [ALICE, BOB] * 4
 
-    async def test_a_higher_priority_goes_first_whoever_was_first_and_whatever_the_tool(
-        self, site: DispatcherHarness
-    ) -> None:
+    async def test_higher_priorities_run_first_whatever_the_order_and_the_tool(self, site: DispatcherHarness) -> None:
         order: list[str] = []
         toolbox = Toolbox()
 
@@ -80,38 +80,38 @@ class FairnessContract(DispatcherContractBase):
         async def idle() -> None:
             order.append("idle")
 
-        asking = Engine(site.store, toolbox, works=False)
-        tasks = [await asking.submit(name) for name in ("idle", "usual", "urgent") for _ in range(3)]
+        submitter = Engine(site.store, toolbox, works=False)
+        tasks = [await submitter.submit(name) for name in ("idle", "usual", "urgent") for _ in range(3)]
         async with self._working(site, toolbox, concurrency=1):
             assert await site.wait_for_ends(tasks) == {Phase.COMPLETED}
         assert order == ["urgent"] * 3 + ["usual"] * 3 + ["idle"] * 3
 
-    async def test_a_tool_that_runs_alone_never_runs_twice_at_once_and_its_tasks_follow_without_polls(
+    async def test_tasks_of_a_tool_with_concurrency_one_run_one_at_a_time_without_polls(
         self, site: DispatcherHarness, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         self.stop_polling(monkeypatch)
         toolbox = Toolbox()
         running: list[str] = []
-        most = 0
+        max_running = 0
 
         @toolbox.tool(concurrency=1)
         async def alone(task: TaskContext) -> None:
-            nonlocal most
+            nonlocal max_running
             running.append(task.id)
-            most = max(most, len(running))
+            max_running = max(max_running, len(running))
             await asyncio.sleep(0.005)
             running.remove(task.id)
 
         @toolbox.tool
         async def beside() -> None: ...
 
-        asking = Engine(site.store, toolbox, works=False)
-        tasks = [await asking.submit("alone") for _ in range(MANY)]
+        submitter = Engine(site.store, toolbox, works=False)
+        tasks = [await submitter.submit("alone") for _ in range(MANY)]
         async with self._working(site, toolbox):
             # Some tasks are queued before the worker starts, others arrive while it runs, and it runs another tool too.
-            tasks += [await asking.submit(name) for _ in range(MANY) for name in ("alone", "beside")]
+            tasks += [await submitter.submit(name) for _ in range(MANY) for name in ("alone", "beside")]
             assert await site.wait_for_ends(tasks) == {Phase.COMPLETED}
-        assert most == 1
+        assert max_running == 1
 
     async def test_a_burst_of_tasks_is_run_without_polls(
         self, site: DispatcherHarness, monkeypatch: pytest.MonkeyPatch
@@ -122,10 +122,10 @@ class FairnessContract(DispatcherContractBase):
         @toolbox.tool
         async def quick() -> None: ...
 
-        asking = Engine(site.store, toolbox, works=False)
+        submitter = Engine(site.store, toolbox, works=False)
         async with self._working(site, toolbox, concurrency=2):
             for _ in range(5):
-                tasks: list[Task] = list(await asyncio.gather(*(asking.submit("quick") for _ in range(MANY))))
+                tasks: list[Task] = list(await asyncio.gather(*(submitter.submit("quick") for _ in range(MANY))))
                 async with asyncio.timeout(WAIT_TIMEOUT):
                     assert await site.wait_for_ends(tasks) == {Phase.COMPLETED}
 
@@ -134,5 +134,5 @@ class FairnessContract(DispatcherContractBase):
         """Run a worker in this process that receives events and does not poll."""
         settings = replace(short_settings(concurrency), poll_interval=NEVER)
         async with Engine(site.store, toolbox, settings=settings):
-            await eventually(self.is_listening, "the worker is told of new tasks")
+            await eventually(self.is_listening, "the worker receives new-task events")
             yield

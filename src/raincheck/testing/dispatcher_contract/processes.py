@@ -2,10 +2,10 @@
 
 Each worker is a separate process, which the suite starts, suspends and kills. It runs this module as a program:
 
-    python processes.py OPENER URL DIARY KIND CONCURRENCY
+    python processes.py FACTORY URL LOG KIND CONCURRENCY
 
-It opens the store that the function OPENER makes from URL, and serves the tools of its KIND. It prints a line when it
-is ready and one for everything its tools do, and appends them to the file DIARY, so that a test can wait for the lines
+It opens the store that the function FACTORY makes from URL, and serves the tools of its KIND. It prints a line when it
+is ready and one for every event in its tools, and appends them to the file LOG, so that a test can wait for the lines
 and count them. The first line on its standard input opens the gate of its tools. It exits when that input is closed.
 """
 
@@ -44,20 +44,20 @@ class EventLog:
     def __init__(self, path: str | os.PathLike[str], on_line: Callable[[str], None] | None = None) -> None:
         # Opened once, on construction, so that no file is opened in an event loop. Each write is appended whole.
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        self._also = on_line
+        self._on_line = on_line
 
-    def __call__(self, *words: object) -> None:
-        line = " ".join(map(str, words)) + "\n"
+    def __call__(self, *fields: object) -> None:
+        line = " ".join(map(str, fields)) + "\n"
         os.write(self._file, line.encode())
-        if self._also is not None:
-            self._also(line)
+        if self._on_line is not None:
+            self._on_line(line)
 
     def close(self) -> None:
         os.close(self._file)
 
 
 def make_toolbox(kind: str, log: LogEvent, gate: asyncio.Event) -> Toolbox:
-    """Return the tools of a kind of worker. A tool that is called to wait does so until the gate is open."""
+    """Return the tools of a kind of worker. A tool that is asked to hang does so until the gate is open."""
     toolbox = Toolbox()
     if kind == "all":
         _add_work(toolbox, log, gate)
@@ -69,13 +69,13 @@ def make_toolbox(kind: str, log: LogEvent, gate: asyncio.Event) -> Toolbox:
     return toolbox
 
 
-def _add_work(toolbox: Toolbox, tell: LogEvent, gate: asyncio.Event) -> None:
+def _add_work(toolbox: Toolbox, log: LogEvent, gate: asyncio.Event) -> None:
     @toolbox.tool(retry=STUBBORN)
     async def three_steps(task: TaskContext, hangs_in: str = "", ms: int = 0) -> list[Json]:
-        """Three steps. The first attempt stays in one of them, until the gate is open."""
+        """Three steps. The first attempt hangs in one of them until the gate is open."""
 
         async def do(name: str) -> str:
-            tell("step", task.id, name, task.attempt)
+            log("step", task.id, name, task.attempt)
             if name == hangs_in and task.attempt == 1:
                 await gate.wait()
             await asyncio.sleep(ms / 1_000)
@@ -83,45 +83,45 @@ def _add_work(toolbox: Toolbox, tell: LogEvent, gate: asyncio.Event) -> None:
 
         try:
             done: list[Json] = [await task.step(name, do, name) for name in STEPS]
-            tell("returns", task.id, task.attempt)
+            log("returns", task.id, task.attempt)
             return done
         finally:
-            tell("left", task.id, task.attempt)
+            log("left", task.id, task.attempt)
 
     @toolbox.tool
     async def plain(task: TaskContext) -> int:
-        tell("ran", task.id, task.attempt)
+        log("ran", task.id, task.attempt)
         return task.attempt
 
 
-def _add_waits(toolbox: Toolbox, tell: LogEvent) -> None:
+def _add_waits(toolbox: Toolbox, log: LogEvent) -> None:
     @toolbox.tool
     async def wait_for_ever(task: TaskContext) -> None:
-        tell("began", task.id, task.attempt)
+        log("started", task.id, task.attempt)
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            tell("cancelled", task.id, task.attempt)
+            log("cancelled", task.id, task.attempt)
             raise
 
     @toolbox.tool
     async def ask(number: int, task: TaskContext) -> list[Json]:
-        tell("asks", task.id, task.attempt)
+        log("asks", task.id, task.attempt)
         reply = await task.elicit("Go on?", {"type": "object"})
         return [number, reply.content]
 
 
-def _add_versioned(toolbox: Toolbox, tell: LogEvent, version: str) -> None:
+def _add_versioned(toolbox: Toolbox, log: LogEvent, version: str) -> None:
     @toolbox.tool(version=version)
     async def versioned(task: TaskContext) -> str:
-        tell("ran", task.id, version)
+        log("ran", task.id, version)
         return version
 
 
-def _add_other(toolbox: Toolbox, tell: LogEvent) -> None:
+def _add_other(toolbox: Toolbox, log: LogEvent) -> None:
     @toolbox.tool
     async def other(task: TaskContext) -> None:
-        tell("ran", task.id, task.attempt)
+        log("ran", task.id, task.attempt)
 
 
 LEASE = 2.0
@@ -138,12 +138,12 @@ def load_store_factory(name: str) -> Callable[[str], Store]:
     return getattr(import_module(module), function)
 
 
-async def run_worker(store: Store, diary: EventLog, kind: str, concurrency: int) -> None:
+async def run_worker(store: Store, log: EventLog, kind: str, concurrency: int) -> None:
     gate = asyncio.Event()
     asyncio.get_running_loop().add_reader(sys.stdin, read_stdin, gate)
     await store.open()
-    engine = Engine(store, make_toolbox(kind, diary, gate), settings=short_settings(concurrency))
-    diary("ready", kind)
+    engine = Engine(store, make_toolbox(kind, log, gate), settings=short_settings(concurrency))
+    log("ready", kind)
     await run_until_signal(engine)
     await store.close()
 
@@ -162,12 +162,12 @@ def _print(line: str) -> None:
 
 
 def main() -> None:
-    opener, url, diary, kind, concurrency = sys.argv[1:]
-    asyncio.run(run_worker(load_store_factory(opener)(url), EventLog(diary, _print), kind, int(concurrency)))
+    factory, url, log, kind, concurrency = sys.argv[1:]
+    asyncio.run(run_worker(load_store_factory(factory)(url), EventLog(log, _print), kind, int(concurrency)))
 
 
 WAIT_TIMEOUT = 30.0
-"""Seconds for anything a test waits for: leases that expire, crashes that are detected, on a busy machine."""
+"""Timeout in seconds of every wait: leases that expire, crashes that are detected, on a busy machine."""
 
 
 class WorkerProcess:
@@ -179,16 +179,16 @@ class WorkerProcess:
         self._more = asyncio.Condition()
         self._reading = asyncio.create_task(self._read())
 
-    async def wait_for_line(self, *words: object) -> list[str]:
-        """Wait until the worker prints a line that starts with these words, and return the line."""
-        beginning = list(map(str, words))
+    async def wait_for_line(self, *fields: object) -> list[str]:
+        """Wait until the worker prints a line that starts with these fields, and return the line."""
+        prefix = list(map(str, fields))
         async with asyncio.timeout(WAIT_TIMEOUT), self._more:
             while True:
                 for line in self.lines:
-                    if line[: len(beginning)] == beginning:
+                    if line[: len(prefix)] == prefix:
                         return line
                 if self._reading.done():
-                    raise AssertionError(f"the worker ended and never said {beginning}: {self.lines}")
+                    raise AssertionError(f"the worker ended without printing {prefix}: {self.lines}")
                 await self._more.wait()
 
     def open_gate(self) -> None:
@@ -217,13 +217,13 @@ class WorkerProcess:
 class DispatcherHarness:
     """A store, an engine that only submits, and the worker processes of a test."""
 
-    def __init__(self, store: Store, url: str, opener: str, folder: Path) -> None:
+    def __init__(self, store: Store, url: str, factory: str, folder: Path) -> None:
         self.store = store
         self.url = url
         self.clock: Clock = store.capabilities.clock or SystemClock()
         self.workers: list[WorkerProcess] = []
-        self._opener = opener
-        self._diary = folder / "diary"
+        self._factory = factory
+        self._log = folder / "log"
         self.engine = self.submitting_engine("all")
 
     def submitting_engine(self, kind: str) -> Engine:
@@ -233,7 +233,7 @@ class DispatcherHarness:
 
     async def start_worker(self, kind: str = "all", *, concurrency: int = 8) -> WorkerProcess:
         """Start a worker process and wait until it is ready."""
-        arguments = (self._opener, self.url, str(self._diary), kind, str(concurrency))
+        arguments = (self._factory, self.url, str(self._log), kind, str(concurrency))
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -255,26 +255,26 @@ class DispatcherHarness:
         async with asyncio.timeout(WAIT_TIMEOUT):
             while True:
                 worker.send_signal(signal.SIGSTOP)
-                held = HeldAttempt(task.id, fence=1)
+                held_attempt = HeldAttempt(task.id, fence=1)
                 until = self.clock.now() + timedelta(seconds=LEASE)
-                writing = asyncio.ensure_future(self.store.extend_leases([held], until=until))
-                if (await asyncio.wait([writing], timeout=0.5))[0]:
+                extension = asyncio.ensure_future(self.store.extend_leases([held_attempt], until=until))
+                if (await asyncio.wait([extension], timeout=0.5))[0]:
                     return
                 worker.send_signal(signal.SIGCONT)
-                await writing
+                await extension
 
     async def kill_workers(self) -> None:
         for worker in self.workers:
             await worker.kill()
 
-    async def logged_lines(self, *words: object) -> list[list[str]]:
-        """Return the lines of all workers that start with these words."""
-        beginning = list(map(str, words))
+    async def logged_lines(self, *fields: object) -> list[list[str]]:
+        """Return the lines of all workers that start with these fields."""
+        prefix = list(map(str, fields))
         text = await asyncio.to_thread(self._read)
-        return [line for line in map(str.split, text.splitlines()) if line[: len(beginning)] == beginning]
+        return [line for line in map(str.split, text.splitlines()) if line[: len(prefix)] == prefix]
 
     def _read(self) -> str:
-        return self._diary.read_text() if self._diary.exists() else ""
+        return self._log.read_text() if self._log.exists() else ""
 
     async def wait_for_end(self, task: Task) -> tuple[Phase, Json]:
         """Wait until a task ends, and return its phase and its outcome."""
@@ -302,20 +302,22 @@ class DispatcherHarness:
             recorded |= {(task.id, step.name): step.attempt for step in journal.steps}
         runs = [(TaskId(line[1]), line[2], int(line[3])) for line in await self.logged_lines("step")]
         for task_id, name, attempt in runs:
-            by = recorded[task_id, name]
-            assert attempt <= by, f"step {name} of {task_id} was recorded by attempt {by}, and ran in {attempt} too"
-        assert len(set(runs)) == len(runs), "no attempt runs a step twice"
+            recorder = recorded[task_id, name]
+            assert attempt <= recorder, (
+                f"step {name} of {task_id} was recorded by attempt {recorder}, and ran in {attempt}"
+            )
+        assert len(set(runs)) == len(runs), "an attempt ran a step twice"
         return len(runs)
 
 
-async def eventually(look: Callable[[], object], what: str) -> None:
+async def eventually(condition: Callable[[], object], description: str) -> None:
     """Poll for a condition that sends no event because another system owns it: a row, a connection."""
     try:
         async with asyncio.timeout(WAIT_TIMEOUT):
-            while not await asyncio.to_thread(look):  # noqa: ASYNC110 - see above
+            while not await asyncio.to_thread(condition):  # noqa: ASYNC110 - see above
                 await asyncio.sleep(0.05)
     except TimeoutError:
-        raise AssertionError(f"in {WAIT_TIMEOUT:.0f} seconds, it never came to this: {what}") from None
+        raise AssertionError(f"not true within {WAIT_TIMEOUT:.0f} seconds: {description}") from None
 
 
 if __name__ == "__main__":

@@ -35,95 +35,89 @@ class ControlContract(DispatcherContractBase):
     ) -> None:
         worker = await site.start_worker()
         task = await site.engine.submit("wait_for_ever")
-        await worker.wait_for_line("began", task.id)
-        began = time.monotonic()
+        await worker.wait_for_line("started", task.id)
+        started_at = time.monotonic()
         async with asyncio.timeout(STOP_TIMEOUT):
             cancelled = await site.engine.cancel(task.id)
             await worker.wait_for_line("cancelled", task.id)
-        record_property("milliseconds until the body stopped", round(1_000 * (time.monotonic() - began)))
+        record_property("milliseconds until the body stopped", round(1_000 * (time.monotonic() - started_at)))
         assert cancelled.phase is Phase.CANCELLED
         assert await site.wait_for_end(task) == (Phase.CANCELLED, None)
         # Its slot is free again.
         assert await site.wait_for_end(await site.engine.submit("plain")) == (Phase.COMPLETED, 1)
 
-    async def test_more_tasks_than_there_are_places_wait_for_answers_and_hold_up_nobody(
+    async def test_more_tasks_than_slots_wait_for_answers_without_delaying_others(
         self, site: DispatcherHarness
     ) -> None:
         worker = await site.start_worker(concurrency=SLOTS)
-        asking = [await site.engine.submit("ask", {"number": number}) for number in range(SLOTS + 4)]
-        for task in asking:
+        parked = [await site.engine.submit("ask", {"number": number}) for number in range(SLOTS + 4)]
+        for task in parked:
             await site.wait_for_phase(task, Phase.PARKED)
         other = await site.engine.submit("plain")
         assert await site.wait_for_end(other) == (Phase.COMPLETED, 1)
-        for number, task in enumerate(asking):
-            await site.engine.answer(task.id, {"elicit-0": {"action": "accept", "content": {"told": number}}})
-        for number, task in enumerate(asking):
-            assert await site.wait_for_end(task) == (Phase.COMPLETED, [number, {"told": number}])
+        for number, task in enumerate(parked):
+            await site.engine.answer(task.id, {"elicit-0": {"action": "accept", "content": {"number": number}}})
+        for number, task in enumerate(parked):
+            assert await site.wait_for_end(task) == (Phase.COMPLETED, [number, {"number": number}])
         assert worker.process.returncode is None
 
-    async def test_more_tasks_than_there_are_places_are_parked_while_others_wait_for_a_place(
-        self, site: DispatcherHarness
-    ) -> None:
-        asking = [await site.engine.submit("ask", {"number": number}) for number in range(SLOTS + 4)]
+    async def test_more_tasks_than_slots_are_parked_while_others_are_queued(self, site: DispatcherHarness) -> None:
+        parked = [await site.engine.submit("ask", {"number": number}) for number in range(SLOTS + 4)]
         others = [await site.engine.submit("plain") for _ in range(SLOTS)]
         await site.start_worker(concurrency=SLOTS)
         assert await site.wait_for_ends(others) == {Phase.COMPLETED}
-        for task in asking:
+        for task in parked:
             await site.wait_for_phase(task, Phase.PARKED)
 
-    async def test_bodies_that_wait_with_patience_give_way_to_others(self, site: DispatcherHarness) -> None:
+    async def test_bodies_that_wait_free_their_slots_for_queued_tasks(self, site: DispatcherHarness) -> None:
         settings = replace(short_settings(concurrency=2), park_after=NEVER, poll_interval=NEVER)
         async with Engine(site.store, site.engine.toolbox, settings=settings):
-            asking = [await site.engine.submit("ask", {"number": number}) for number in range(3)]
+            parked = [await site.engine.submit("ask", {"number": number}) for number in range(3)]
             other = await site.engine.submit("plain")
             assert await site.wait_for_end(other) == (Phase.COMPLETED, 1)
-            for task in asking:
+            for task in parked:
                 await site.engine.answer(task.id, {"elicit-0": {"action": "accept", "content": {}}})
-            assert await site.wait_for_ends(asking) == {Phase.COMPLETED}
+            assert await site.wait_for_ends(parked) == {Phase.COMPLETED}
 
 
 class JobQueueContract(DispatcherContractBase):
     @pytest.fixture
-    def scene(self, site: DispatcherHarness) -> StoreHarness:
+    def harness(self, site: DispatcherHarness) -> StoreHarness:
         # Ahead of the engine's clock, on which no lease has expired, so that its sweeper changes none of these tasks.
         return StoreHarness(site.store, FakeClock(site.clock.now() + timedelta(hours=1)))
 
-    async def test_a_task_that_is_refused_leaves_neither_a_task_nor_a_job(self, scene: StoreHarness) -> None:
-        first = await scene.create(quota=Quota(live=1))
+    async def test_a_rejected_create_leaves_neither_a_task_nor_a_job(self, harness: StoreHarness) -> None:
+        first = await harness.create(quota=Quota(live=1))
         jobs = await self.job_count()
         with pytest.raises(QuotaExceeded):
-            await scene.create(quota=Quota(live=1))
+            await harness.create(quota=Quota(live=1))
         with pytest.raises(AlreadyRecorded):
-            await scene.create(id=first.id)
+            await harness.create(id=first.id)
         assert await self.job_count() == jobs
-        assert await scene.store.count_live(EVERYTHING) == {Phase.QUEUED: 1}
+        assert await harness.store.count_live(EVERYTHING) == {Phase.QUEUED: 1}
 
-    async def test_a_change_that_is_stale_brings_no_job(self, scene: StoreHarness) -> None:
-        task = await scene.create_running()
-        change = decide(task, Release(task.attempt_number), scene.clock.now())
+    async def test_a_stale_change_creates_no_job(self, harness: StoreHarness) -> None:
+        task = await harness.create_running()
+        change = decide(task, Release(task.attempt_number), harness.clock.now())
         assert change is not None
-        await scene.store.commit([change])
+        await harness.store.commit([change])
         jobs = await self.job_count()
         with pytest.raises(StaleChange):
-            await scene.store.commit([change])
+            await harness.store.commit([change])
         assert await self.job_count() == jobs
-        assert len(await scene.claim(limit=10)) == 1
+        assert len(await harness.claim(limit=10)) == 1
 
-    async def test_of_changes_that_are_kept_together_none_brings_a_job_if_one_is_stale(
-        self, scene: StoreHarness
-    ) -> None:
-        good, stale = await scene.create_running(), await scene.create_running()
-        changes = [decide(task, Release(task.attempt_number), scene.clock.now()) for task in (good, stale)]
-        await scene.apply(stale, Cancel("alice"))
+    async def test_a_commit_with_a_stale_change_creates_no_jobs(self, harness: StoreHarness) -> None:
+        good, stale = await harness.create_running(), await harness.create_running()
+        changes = [decide(task, Release(task.attempt_number), harness.clock.now()) for task in (good, stale)]
+        await harness.apply(stale, Cancel("alice"))
         jobs = await self.job_count()
         with pytest.raises(StaleChange):
-            await scene.store.commit([change for change in changes if change is not None])
+            await harness.store.commit([change for change in changes if change is not None])
         assert await self.job_count() == jobs
-        assert (await scene.load(good)).phase is Phase.RUNNING
+        assert (await harness.load(good)).phase is Phase.RUNNING
 
-    async def test_every_task_in_the_queue_has_a_job_and_one_that_is_cancelled_has_none(
-        self, site: DispatcherHarness
-    ) -> None:
+    async def test_every_queued_task_has_a_job_and_a_cancelled_one_has_none(self, site: DispatcherHarness) -> None:
         self.require(jobs=True)
         tasks = [await site.engine.submit("plain") for _ in range(5)]
         assert await self.job_count() == 5
@@ -131,20 +125,20 @@ class JobQueueContract(DispatcherContractBase):
         await site.engine.pause(tasks[1].id)
         assert await self.job_count() == 3
         await site.engine.resume(tasks[1].id)
-        await eventually(lambda: self.count_jobs() == 4, "what was resumed has a job again")
+        await eventually(lambda: self.count_jobs() == 4, "the resumed task has a job again")
 
-    async def test_what_has_ended_leaves_no_job(self, site: DispatcherHarness) -> None:
+    async def test_a_terminal_task_has_no_job(self, site: DispatcherHarness) -> None:
         self.require(jobs=True)
         tasks = [await site.engine.submit("plain") for _ in range(5)]
         worker = await site.start_worker()
         assert await site.wait_for_ends(tasks) == {Phase.COMPLETED}
         running = await site.engine.submit("wait_for_ever")
-        await worker.wait_for_line("began", running.id)
+        await worker.wait_for_line("started", running.id)
         await site.engine.cancel(running.id)
         await worker.wait_for_line("cancelled", running.id)
         await eventually(lambda: self.count_jobs() == 0, "no job is left")
 
-    async def test_a_task_that_parks_has_no_job_and_one_that_is_answered_has_one(self, site: DispatcherHarness) -> None:
+    async def test_a_parked_task_has_no_job_and_an_answered_one_has_one(self, site: DispatcherHarness) -> None:
         self.require(jobs=True)
         task = await site.engine.submit("ask", {"number": 1})
         worker = await site.start_worker()
@@ -156,11 +150,9 @@ class JobQueueContract(DispatcherContractBase):
         await site.start_worker()
         assert await site.wait_for_end(task) == (Phase.COMPLETED, [1, {}])
 
-    async def test_a_worker_that_comes_for_what_was_cancelled_goes_on_with_what_was_not(
-        self, site: DispatcherHarness
-    ) -> None:
-        gone = [await site.engine.submit("plain") for _ in range(3)]
-        for task in gone:
+    async def test_a_worker_skips_cancelled_tasks_and_runs_the_others(self, site: DispatcherHarness) -> None:
+        cancelled = [await site.engine.submit("plain") for _ in range(3)]
+        for task in cancelled:
             await site.engine.cancel(task.id)
         await site.start_worker()
         task = await site.engine.submit("plain")

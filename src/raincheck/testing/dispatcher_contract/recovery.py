@@ -12,7 +12,7 @@ TASKS = 30
 
 
 class DatabaseCrashContract(DispatcherContractBase):
-    async def test_everything_ends_though_the_database_crashes_and_nothing_recorded_runs_again(
+    async def test_tasks_end_despite_a_database_crash_and_no_recorded_step_runs_again(
         self, site: DispatcherHarness
     ) -> None:
         self.require(crashes=True)
@@ -24,13 +24,11 @@ class DatabaseCrashContract(DispatcherContractBase):
         assert await site.wait_for_ends(tasks) == {Phase.COMPLETED}
         runs = await site.check_recorded_steps(tasks)
         assert runs >= 3 * TASKS
-        assert all(worker.process.returncode is None for worker in site.workers), "no worker gave up"
+        assert all(worker.process.returncode is None for worker in site.workers), "a worker exited"
         # The workers still receive events for later tasks.
         assert await site.wait_for_ends([await site.engine.submit("plain")]) == {Phase.COMPLETED}
 
-    async def test_what_was_queued_when_the_database_crashed_runs_when_a_worker_comes(
-        self, site: DispatcherHarness
-    ) -> None:
+    async def test_tasks_queued_during_a_database_crash_run_once_a_worker_starts(self, site: DispatcherHarness) -> None:
         self.require(crashes=True)
         tasks = [await site.engine.submit("plain") for _ in range(10)]
         await asyncio.to_thread(self.crash_database)
@@ -40,7 +38,7 @@ class DatabaseCrashContract(DispatcherContractBase):
 
 
 class WorkerCrashContract(DispatcherContractBase):
-    async def test_what_a_killed_worker_had_goes_on_in_another_and_repeats_nothing_that_was_recorded(
+    async def test_another_worker_resumes_the_task_of_a_killed_one_without_repeating_recorded_steps(
         self, site: DispatcherHarness
     ) -> None:
         victim = await site.start_worker()
@@ -54,17 +52,17 @@ class WorkerCrashContract(DispatcherContractBase):
         journal = await site.store.journal(task.id, Scope.everything(), now=site.clock.now())
         assert [(step.name, step.attempt) for step in journal.steps] == [("load", 1), ("clean", 2), ("publish", 2)]
 
-    async def test_what_waits_behind_a_killed_worker_is_run_by_another(self, site: DispatcherHarness) -> None:
+    async def test_tasks_queued_behind_a_killed_worker_run_in_another(self, site: DispatcherHarness) -> None:
         victim = await site.start_worker(concurrency=1)
-        held = await site.engine.submit("three_steps", {"hangs_in": "load"})
-        await victim.wait_for_line("step", held.id, "load", 1)
+        hanging = await site.engine.submit("three_steps", {"hangs_in": "load"})
+        await victim.wait_for_line("step", hanging.id, "load", 1)
         waiting = [await site.engine.submit("plain") for _ in range(5)]
         await victim.kill()
         await site.start_worker(concurrency=1)
-        assert await site.wait_for_ends([held, *waiting]) == {Phase.COMPLETED}
+        assert await site.wait_for_ends([hanging, *waiting]) == {Phase.COMPLETED}
         assert len(await site.logged_lines("ran")) == len(waiting)
 
-    async def test_a_worker_that_slept_past_its_lease_learns_that_it_lost_and_nobody_else_does(
+    async def test_a_worker_suspended_past_its_lease_loses_that_attempt_and_nothing_else(
         self, site: DispatcherHarness
     ) -> None:
         sleeper = await site.start_worker()
@@ -81,7 +79,7 @@ class WorkerCrashContract(DispatcherContractBase):
         # The worker is healthy and keeps working: it lost that one attempt and nothing else.
         others = [await site.engine.submit("plain") for _ in range(10)]
         assert await site.wait_for_ends(others) == {Phase.COMPLETED}
-        assert not [line for line in sleeper.lines if line[0] == "returns"], "it did not get past a refused write"
+        assert not [line for line in sleeper.lines if line[0] == "returns"], "it continued after a rejected write"
         after = await site.history(task)
         assert after == before
         moves = [entry.event for entry in after if entry.event is not Event.NOTE]

@@ -19,7 +19,7 @@ class StoreContractBase:
 
     def make_store(self, folder: Path) -> Store:
         """Return a store that is not opened yet. If it is shared or durable, the same folder means the same data."""
-        raise NotImplementedError("say how to make your store: override make_store")
+        raise NotImplementedError("no store to test: override make_store")
 
     @pytest.fixture
     def anyio_backend(self) -> str:
@@ -36,7 +36,7 @@ class StoreContractBase:
             await check_invariants(store)
 
     @pytest.fixture
-    def scene(self, store: Store, clock: FakeClock) -> StoreHarness:
+    def harness(self, store: Store, clock: FakeClock) -> StoreHarness:
         return StoreHarness(store, clock)
 
     @asynccontextmanager
@@ -56,4 +56,4 @@ class StoreContractBase:
         if shared and not capabilities.shared:
             pytest.skip("declared: not shared")
         if supports_direct_start and not capabilities.supports_direct_start:
-            pytest.skip("declared: takes no offers")
+            pytest.skip("declared: no direct start")

@@ -26,9 +26,9 @@ OTHER = digest_request("build_report", {"year": 2027})
 
 
 class CreateContract(StoreContractBase):
-    async def test_a_created_task_reads_back_exactly_as_it_was_made(self, scene: StoreHarness) -> None:
-        now = scene.clock.now()
-        creation = scene.creation(
+    async def test_a_created_task_is_read_back_unchanged(self, harness: StoreHarness) -> None:
+        now = harness.clock.now()
+        creation = harness.creation(
             tool=Tool("build_report", "2.1"),
             parent_id="parent",
             idempotency_key="key",
@@ -40,206 +40,210 @@ class CreateContract(StoreContractBase):
             retention=Retention(keep=timedelta(days=90), ttl=timedelta(days=60, microseconds=3)),
             caller=encode({"subject": "alice"}),
         )
-        created = await scene.store.create(creation, quota=Quota(), now=now)
-        journal = await scene.store.journal(created.id, EVERYTHING, now=now)
-        assert created == creation.task == await scene.load(created) == journal.task
+        created = await harness.store.create(creation, quota=Quota(), now=now)
+        journal = await harness.store.journal(created.id, EVERYTHING, now=now)
+        assert created == creation.task == await harness.load(created) == journal.task
         assert (journal.arguments, journal.caller) == (creation.arguments, creation.caller)
-        assert await scene.history(created) == (creation.entry,)
+        assert await harness.history(created) == (creation.entry,)
 
-    async def test_a_new_task_is_queued_and_one_that_is_due_later_is_parked(self, scene: StoreHarness) -> None:
-        later = scene.clock.now() + timedelta(seconds=1)
-        assert (await scene.create()).phase is Phase.QUEUED
-        assert (await scene.create(due_at=scene.clock.now())).phase is Phase.QUEUED
-        assert (await scene.create(due_at=later)).phase is Phase.PARKED
+    async def test_a_new_task_is_queued_and_one_that_is_due_later_is_parked(self, harness: StoreHarness) -> None:
+        later = harness.clock.now() + timedelta(seconds=1)
+        assert (await harness.create()).phase is Phase.QUEUED
+        assert (await harness.create(due_at=harness.clock.now())).phase is Phase.QUEUED
+        assert (await harness.create(due_at=later)).phase is Phase.PARKED
 
-    async def test_an_id_that_exists_is_refused_and_the_first_task_stays(self, scene: StoreHarness) -> None:
-        task = await scene.create()
+    async def test_an_existing_id_is_rejected_and_its_task_is_unchanged(self, harness: StoreHarness) -> None:
+        task = await harness.create()
         with pytest.raises(AlreadyRecorded):
-            await scene.create(id=task.id, owner=BOB)
-        assert await scene.load(task) == task
+            await harness.create(id=task.id, owner=BOB)
+        assert await harness.load(task) == task
 
-    async def test_the_same_key_and_request_gets_the_same_task(self, scene: StoreHarness) -> None:
-        first = await scene.create(idempotency_key="key", request_digest=SAME)
-        scene.clock.advance(10)
-        again = await scene.create(idempotency_key="key", request_digest=SAME, quota=Quota(live=1, created=1))
+    async def test_the_same_key_and_request_gets_the_same_task(self, harness: StoreHarness) -> None:
+        first = await harness.create(idempotency_key="key", request_digest=SAME)
+        harness.clock.advance(10)
+        again = await harness.create(idempotency_key="key", request_digest=SAME, quota=Quota(live=1, created=1))
         assert again == first
 
-    async def test_the_same_key_finds_a_task_that_has_ended(self, scene: StoreHarness) -> None:
-        task = await scene.create_running(idempotency_key="key", request_digest=SAME)
-        ended = await scene.apply(task, Complete(task.attempt_number, encode(1)))
-        assert await scene.create(idempotency_key="key", request_digest=SAME) == ended
+    async def test_the_same_key_finds_a_task_that_has_ended(self, harness: StoreHarness) -> None:
+        task = await harness.create_running(idempotency_key="key", request_digest=SAME)
+        ended = await harness.apply(task, Complete(task.attempt_number, encode(1)))
+        assert await harness.create(idempotency_key="key", request_digest=SAME) == ended
 
-    async def test_the_same_key_for_another_request_is_a_conflict(self, scene: StoreHarness) -> None:
-        first = await scene.create(idempotency_key="key", request_digest=SAME)
+    async def test_the_same_key_for_another_request_is_a_conflict(self, harness: StoreHarness) -> None:
+        first = await harness.create(idempotency_key="key", request_digest=SAME)
         with pytest.raises(IdempotencyConflict) as caught:
-            await scene.create(idempotency_key="key", request_digest=OTHER)
+            await harness.create(idempotency_key="key", request_digest=OTHER)
         assert caught.value.task_id == first.id
 
-    async def test_a_key_belongs_to_one_owner_and_one_namespace(self, scene: StoreHarness) -> None:
-        first = await scene.create(idempotency_key="key", request_digest=SAME)
-        theirs = await scene.create(idempotency_key="key", request_digest=OTHER, owner=BOB)
-        elsewhere = await scene.create(idempotency_key="key", request_digest=OTHER, namespace="elsewhere")
-        assert len({first.id, theirs.id, elsewhere.id}) == 3
+    async def test_a_key_belongs_to_one_owner_and_one_namespace(self, harness: StoreHarness) -> None:
+        first = await harness.create(idempotency_key="key", request_digest=SAME)
+        other_owner = await harness.create(idempotency_key="key", request_digest=OTHER, owner=BOB)
+        elsewhere = await harness.create(idempotency_key="key", request_digest=OTHER, namespace="elsewhere")
+        assert len({first.id, other_owner.id, elsewhere.id}) == 3
 
-    async def test_a_key_is_free_again_when_its_task_has_expired(self, scene: StoreHarness) -> None:
-        first = await scene.create(idempotency_key="key", request_digest=SAME)
-        ended = await scene.apply(first, Cancel("alice"))
+    async def test_a_key_can_be_reused_once_its_task_has_expired(self, harness: StoreHarness) -> None:
+        first = await harness.create(idempotency_key="key", request_digest=SAME)
+        ended = await harness.apply(first, Cancel("alice"))
         assert ended.expires_at is not None
-        scene.clock.jump_to(ended.expires_at)
-        second = await scene.create(idempotency_key="key", request_digest=OTHER)
+        harness.clock.jump_to(ended.expires_at)
+        second = await harness.create(idempotency_key="key", request_digest=OTHER)
         assert second.id != first.id
-        assert await scene.load(second) == second
+        assert await harness.load(second) == second
         with pytest.raises(TaskNotFound):
-            await scene.load(first)
+            await harness.load(first)
 
-    async def test_what_has_expired_is_forgotten_before_its_key_is_given_to_another(self, scene: StoreHarness) -> None:
-        first = await scene.create(idempotency_key="key", request_digest=SAME, retention=Retention(keep=timedelta(0)))
-        await scene.apply(first, Cancel("alice"))
+    async def test_an_expired_task_is_deleted_before_its_key_is_reused(self, harness: StoreHarness) -> None:
+        first = await harness.create(idempotency_key="key", request_digest=SAME, retention=Retention(keep=timedelta(0)))
+        await harness.apply(first, Cancel("alice"))
         quota = Quota(created=1, window=timedelta(hours=1))
-        again = await scene.create(id=first.id, idempotency_key="key", request_digest=OTHER, quota=quota)
+        again = await harness.create(id=first.id, idempotency_key="key", request_digest=OTHER, quota=quota)
         assert (again.id, again.phase) == (first.id, Phase.QUEUED)
-        assert len(await scene.history(again)) == 1
+        assert len(await harness.history(again)) == 1
 
-    async def test_a_create_that_is_refused_forgets_nothing(self, scene: StoreHarness) -> None:
-        other = await scene.create()
-        first = await scene.create(idempotency_key="key", request_digest=SAME, retention=Retention(keep=timedelta(0)))
-        ended = await scene.apply(first, Cancel("alice"))
+    async def test_a_rejected_create_deletes_nothing(self, harness: StoreHarness) -> None:
+        other = await harness.create()
+        first = await harness.create(idempotency_key="key", request_digest=SAME, retention=Retention(keep=timedelta(0)))
+        ended = await harness.apply(first, Cancel("alice"))
         with pytest.raises(AlreadyRecorded):
-            await scene.create(id=other.id, idempotency_key="key", request_digest=OTHER)
-        earlier = scene.clock.now() - timedelta(seconds=1)
-        assert await scene.store.load(first.id, EVERYTHING, now=earlier) == ended
+            await harness.create(id=other.id, idempotency_key="key", request_digest=OTHER)
+        earlier = harness.clock.now() - timedelta(seconds=1)
+        assert await harness.store.load(first.id, EVERYTHING, now=earlier) == ended
 
-    async def test_racing_creates_with_one_key_make_one_task(self, scene: StoreHarness) -> None:
-        tasks = await asyncio.gather(*(scene.create(idempotency_key="key", request_digest=SAME) for _ in range(10)))
+    async def test_racing_creates_with_one_key_make_one_task(self, harness: StoreHarness) -> None:
+        tasks = await asyncio.gather(*(harness.create(idempotency_key="key", request_digest=SAME) for _ in range(10)))
         assert len({task.id for task in tasks}) == 1
-        page_of = Scope.for_owner(NAMESPACE, ALICE)
-        assert await scene.store.count_live(page_of) == {Phase.QUEUED: 1}
+        scope = Scope.for_owner(NAMESPACE, ALICE)
+        assert await harness.store.count_live(scope) == {Phase.QUEUED: 1}
 
-    async def test_the_quota_of_live_tasks_counts_what_has_not_ended(self, scene: StoreHarness) -> None:
+    async def test_the_live_quota_counts_tasks_that_have_not_ended(self, harness: StoreHarness) -> None:
         quota = Quota(live=2)
-        first = await scene.create(quota=quota)
-        await scene.create(quota=quota)
+        first = await harness.create(quota=quota)
+        await harness.create(quota=quota)
         with pytest.raises(QuotaExceeded, match="live tasks"):
-            await scene.create(quota=quota)
-        await scene.apply(first, Cancel("alice"))
-        await scene.create(quota=quota)
+            await harness.create(quota=quota)
+        await harness.apply(first, Cancel("alice"))
+        await harness.create(quota=quota)
 
-    async def test_a_quota_is_each_owners_own_in_each_namespace(self, scene: StoreHarness) -> None:
+    async def test_quotas_count_per_owner_and_namespace(self, harness: StoreHarness) -> None:
         quota = Quota(live=1, created=1)
-        await scene.create(quota=quota)
-        await scene.create(quota=quota, owner=BOB)
-        await scene.create(quota=quota, namespace="elsewhere")
+        await harness.create(quota=quota)
+        await harness.create(quota=quota, owner=BOB)
+        await harness.create(quota=quota, namespace="elsewhere")
         with pytest.raises(QuotaExceeded):
-            await scene.create(quota=quota)
+            await harness.create(quota=quota)
 
-    async def test_the_quota_of_new_tasks_says_when_to_try_again(self, scene: StoreHarness) -> None:
+    async def test_the_creation_quota_reports_when_to_retry(self, harness: StoreHarness) -> None:
         quota = Quota(created=2, window=timedelta(seconds=60))
-        first = await scene.create(quota=quota)
-        await scene.apply(first, Cancel("alice"))
-        scene.clock.advance(10)
-        await scene.create(quota=quota)
-        scene.clock.advance(5)
+        first = await harness.create(quota=quota)
+        await harness.apply(first, Cancel("alice"))
+        harness.clock.advance(10)
+        await harness.create(quota=quota)
+        harness.clock.advance(5)
         with pytest.raises(QuotaExceeded, match="new tasks") as caught:
-            await scene.create(quota=quota)
+            await harness.create(quota=quota)
         assert caught.value.retry_after == timedelta(seconds=45)
-        scene.clock.advance(45)
-        await scene.create(quota=quota)
+        harness.clock.advance(45)
+        await harness.create(quota=quota)
 
-    async def test_racing_creates_cannot_both_take_the_last_place(self, scene: StoreHarness) -> None:
-        outcomes = await asyncio.gather(*(scene.create(quota=Quota(live=3)) for _ in range(10)), return_exceptions=True)
-        assert sum(isinstance(one, Task) for one in outcomes) == 3
-        assert sum(isinstance(one, QuotaExceeded) for one in outcomes) == 7
+    async def test_racing_creates_do_not_exceed_the_live_quota(self, harness: StoreHarness) -> None:
+        outcomes = await asyncio.gather(
+            *(harness.create(quota=Quota(live=3)) for _ in range(10)), return_exceptions=True
+        )
+        assert sum(isinstance(outcome, Task) for outcome in outcomes) == 3
+        assert sum(isinstance(outcome, QuotaExceeded) for outcome in outcomes) == 7
 
     @pytest.mark.parametrize(
         "name", ["a:b", "a/b", "a\0b", "\ud800", "💧", '"],"', "x" * 1_000, "", " ", "%", "'; DROP TABLE tasks; --"]
     )
-    async def test_an_owners_name_may_have_any_characters(self, scene: StoreHarness, name: str) -> None:
+    async def test_an_owners_name_may_have_any_characters(self, harness: StoreHarness, name: str) -> None:
         owners = [Owner.token(name, "b"), Owner.token("", name + "x"), Owner.token(name + "x", "")]
-        tasks = [await scene.create(owner=owner) for owner in owners]
+        tasks = [await harness.create(owner=owner) for owner in owners]
         for owner, task in zip(owners, tasks, strict=True):
-            found = await scene.load(task, Scope.for_owner(NAMESPACE, owner))
+            found = await harness.load(task, Scope.for_owner(NAMESPACE, owner))
             assert found == task
-            assert await scene.store.count_live(Scope.for_owner(NAMESPACE, owner)) == {Phase.QUEUED: 1}
+            assert await harness.store.count_live(Scope.for_owner(NAMESPACE, owner)) == {Phase.QUEUED: 1}
 
-    async def test_the_first_entry_of_the_history_is_the_creation(self, scene: StoreHarness) -> None:
-        (entry,) = await scene.history(await scene.create(actor="alice"))
+    async def test_the_first_entry_of_the_history_is_the_creation(self, harness: StoreHarness) -> None:
+        (entry,) = await harness.history(await harness.create(actor="alice"))
         assert (entry.seq, entry.event, entry.before, entry.actor) == (1, Event.CREATE, None, "alice")
 
 
 class SpawnContract(StoreContractBase):
-    async def test_a_child_begins_to_exist_with_the_change_that_spawns_it(self, scene: StoreHarness) -> None:
-        parent = await scene.create_running()
-        child = scene.creation(parent_id=parent.id)
-        spawning = decide(parent, Note(1, spawned=(child,)), scene.clock.now())
+    async def test_a_child_is_created_with_the_change_that_spawns_it(self, harness: StoreHarness) -> None:
+        parent = await harness.create_running()
+        child = harness.creation(parent_id=parent.id)
+        spawning = decide(parent, Note(1, spawned=(child,)), harness.clock.now())
         assert spawning is not None
         with pytest.raises(TaskNotFound):
-            await scene.load(child.task)
-        await scene.store.commit([spawning])
-        assert await scene.load(child.task) == child.task
+            await harness.load(child.task)
+        await harness.store.commit([spawning])
+        assert await harness.load(child.task) == child.task
 
-    async def test_a_child_whose_id_exists_takes_the_whole_change_with_it(self, scene: StoreHarness) -> None:
-        other = await scene.create()
-        parent = await scene.create_running()
-        note = Note(1, steps=(scene.step("spawn"),), spawned=(scene.creation(id=other.id),))
+    async def test_a_child_whose_id_exists_fails_the_whole_change(self, harness: StoreHarness) -> None:
+        other = await harness.create()
+        parent = await harness.create_running()
+        note = Note(1, steps=(harness.step("spawn"),), spawned=(harness.creation(id=other.id),))
         with pytest.raises(AlreadyRecorded):
-            await scene.apply(parent, note)
-        journal = await scene.store.journal(parent.id, EVERYTHING, now=scene.clock.now())
+            await harness.apply(parent, note)
+        journal = await harness.store.journal(parent.id, EVERYTHING, now=harness.clock.now())
         assert (journal.steps, journal.task) == ((), parent)
 
-    async def test_a_successor_begins_with_the_completion_of_the_task_before_it(self, scene: StoreHarness) -> None:
-        task = await scene.create_running()
-        successors = (scene.creation(), scene.creation(due_at=scene.clock.now() + timedelta(seconds=1)))
-        done = await scene.apply(task, Complete(1, encode("done"), spawned=successors))
+    async def test_a_successor_is_created_with_the_completion_of_its_predecessor(self, harness: StoreHarness) -> None:
+        task = await harness.create_running()
+        successors = (harness.creation(), harness.creation(due_at=harness.clock.now() + timedelta(seconds=1)))
+        done = await harness.apply(task, Complete(1, encode("done"), spawned=successors))
         assert done.phase is Phase.COMPLETED
         one, two = successors
-        assert [await scene.load(each.task) for each in successors] == [one.task, two.task]
-        assert (await scene.history(task))[-1].note == f"spawned {one.task.id}, spawned {two.task.id}"
-        assert [claimed.id for claimed in await scene.claim(limit=10)] == [one.task.id]
+        assert [await harness.load(each.task) for each in successors] == [one.task, two.task]
+        assert (await harness.history(task))[-1].note == f"spawned {one.task.id}, spawned {two.task.id}"
+        assert [claimed.id for claimed in await harness.claim(limit=10)] == [one.task.id]
 
-    async def test_a_completion_whose_successor_cannot_begin_is_none(self, scene: StoreHarness) -> None:
-        other = await scene.create()
-        task = await scene.create_running()
-        successors = (scene.creation(), scene.creation(id=other.id))
+    async def test_a_completion_fails_if_its_successor_cannot_be_created(self, harness: StoreHarness) -> None:
+        other = await harness.create()
+        task = await harness.create_running()
+        successors = (harness.creation(), harness.creation(id=other.id))
         with pytest.raises(AlreadyRecorded):
-            await scene.apply(task, Complete(1, encode("done"), spawned=successors))
-        assert await scene.load(task) == task
+            await harness.apply(task, Complete(1, encode("done"), spawned=successors))
+        assert await harness.load(task) == task
         with pytest.raises(TaskNotFound):
-            await scene.load(successors[0].task)
+            await harness.load(successors[0].task)
 
-    async def test_spawned_tasks_over_the_live_quota_are_refused_whole(self, scene: StoreHarness) -> None:
-        parent = await scene.create_running()
-        await scene.create(owner=BOB)
-        children = tuple(scene.creation(parent_id=parent.id) for _ in range(3))
-        step = scene.step("spawn")
+    async def test_a_change_that_spawns_tasks_over_the_live_quota_is_rejected_as_a_whole(
+        self, harness: StoreHarness
+    ) -> None:
+        parent = await harness.create_running()
+        await harness.create(owner=BOB)
+        children = tuple(harness.creation(parent_id=parent.id) for _ in range(3))
+        step = harness.step("spawn")
         with pytest.raises(QuotaExceeded, match="live tasks"):
-            await scene.apply(parent, Note(1, steps=(step,), spawned=children, quota=Quota(live=3)))
-        journal = await scene.store.journal(parent.id, EVERYTHING, now=scene.clock.now())
+            await harness.apply(parent, Note(1, steps=(step,), spawned=children, quota=Quota(live=3)))
+        journal = await harness.store.journal(parent.id, EVERYTHING, now=harness.clock.now())
         assert (journal.task, journal.steps) == (parent, ())
         for child in children:
             with pytest.raises(TaskNotFound):
-                await scene.load(child.task)
-        await scene.apply(parent, Note(1, steps=(step,), spawned=children, quota=Quota(live=4)))
-        assert [await scene.load(child.task) for child in children] == [child.task for child in children]
+                await harness.load(child.task)
+        await harness.apply(parent, Note(1, steps=(step,), spawned=children, quota=Quota(live=4)))
+        assert [await harness.load(child.task) for child in children] == [child.task for child in children]
 
-    async def test_a_task_that_completes_makes_room_for_its_successor(self, scene: StoreHarness) -> None:
-        task = await scene.create_running()
+    async def test_a_task_that_completes_makes_room_for_its_successor(self, harness: StoreHarness) -> None:
+        task = await harness.create_running()
         for count in (2, 1):
-            spawned = tuple(scene.creation() for _ in range(count))
+            spawned = tuple(harness.creation() for _ in range(count))
             complete = Complete(1, encode("done"), spawned=spawned, quota=Quota(live=1))
             if count > 1:
                 with pytest.raises(QuotaExceeded):
-                    await scene.apply(task, complete)
-                assert await scene.load(task) == task
+                    await harness.apply(task, complete)
+                assert await harness.load(task) == task
             else:
-                await scene.apply(task, complete)
-        assert await scene.store.count_live(EVERYTHING) == {Phase.QUEUED: 1}
+                await harness.apply(task, complete)
+        assert await harness.store.count_live(EVERYTHING) == {Phase.QUEUED: 1}
 
-    async def test_spawned_tasks_count_as_created_within_the_window(self, scene: StoreHarness) -> None:
-        parent = await scene.create_running()
+    async def test_spawned_tasks_count_as_created_within_the_window(self, harness: StoreHarness) -> None:
+        parent = await harness.create_running()
         quota = Quota(created=2, window=timedelta(seconds=60))
-        scene.clock.advance(59)
-        await scene.apply(parent, Note(1, spawned=(scene.creation(parent_id=parent.id),), quota=quota))
+        harness.clock.advance(59)
+        await harness.apply(parent, Note(1, spawned=(harness.creation(parent_id=parent.id),), quota=quota))
         with pytest.raises(QuotaExceeded, match="new tasks"):
-            await scene.apply(parent, Note(1, spawned=(scene.creation(parent_id=parent.id),), quota=quota))
-        scene.clock.advance(1)
-        await scene.apply(parent, Note(1, spawned=(scene.creation(parent_id=parent.id),), quota=quota))
+            await harness.apply(parent, Note(1, spawned=(harness.creation(parent_id=parent.id),), quota=quota))
+        harness.clock.advance(1)
+        await harness.apply(parent, Note(1, spawned=(harness.creation(parent_id=parent.id),), quota=quota))

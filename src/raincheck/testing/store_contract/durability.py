@@ -22,40 +22,40 @@ from raincheck.testing.store_contract.base import StoreContractBase
 
 
 class DurabilityContract(StoreContractBase):
-    async def test_a_store_that_is_not_open_says_so(self, tmp_path: Path, clock: FakeClock) -> None:
-        scene = StoreHarness(self.make_store(tmp_path), clock)
+    async def test_a_store_that_is_not_open_raises_an_error(self, tmp_path: Path, clock: FakeClock) -> None:
+        harness = StoreHarness(self.make_store(tmp_path), clock)
         with pytest.raises(StoreUnavailable, match="open it"):
-            await scene.create()
-        await scene.store.open()
-        await scene.store.close()
-        await scene.store.close()
-        for doing in (scene.create(), scene.claim(), scene.store.count_live(EVERYTHING)):
+            await harness.create()
+        await harness.store.open()
+        await harness.store.close()
+        await harness.store.close()
+        for operation in (harness.create(), harness.claim(), harness.store.count_live(EVERYTHING)):
             with pytest.raises(StoreUnavailable, match="open it"):
-                await doing
+                await operation
 
-    async def test_what_was_committed_is_there_after_reopening(self, tmp_path: Path, clock: FakeClock) -> None:
+    async def test_committed_changes_are_stored_after_reopening(self, tmp_path: Path, clock: FakeClock) -> None:
         self.require(durable=True)
         async with self.open_store(tmp_path) as store:
-            scene = StoreHarness(store, clock)
-            parked = await scene.create_running()
-            await scene.apply(
-                parked, Note(1, steps=(scene.step("load"),), input_requests=(scene.input_request("publish"),))
+            harness = StoreHarness(store, clock)
+            parked = await harness.create_running()
+            await harness.apply(
+                parked, Note(1, steps=(harness.step("load"),), input_requests=(harness.input_request("publish"),))
             )
-            parked = await scene.apply(parked, Park(1, seen_signals=0))
-            ended = await scene.create_running()
-            ended = await scene.apply(ended, Complete(1, encode("done")))
+            parked = await harness.apply(parked, Park(1, seen_signals=0))
+            ended = await harness.create_running()
+            ended = await harness.apply(ended, Complete(1, encode("done")))
         async with self.open_store(tmp_path) as store:
-            scene = StoreHarness(store, clock)
-            assert await scene.load(parked) == parked
+            harness = StoreHarness(store, clock)
+            assert await harness.load(parked) == parked
             view = await store.view(ended.id, EVERYTHING, now=clock.now())
             assert (view.task, view.outcome) == (ended, encode("done"))
             await answer(store, parked.id, EVERYTHING, {"publish": encode(1)}, actor="alice", now=clock.now())
-            (again,) = await scene.claim()
+            (again,) = await harness.claim()
             journal = await store.journal(again.id, EVERYTHING, now=clock.now())
             assert [step.name for step in journal.steps] == ["load"]
             await check_invariants(store)
 
-    async def test_another_handle_takes_over_what_a_dead_one_held(self, tmp_path: Path, clock: FakeClock) -> None:
+    async def test_another_handle_takes_over_the_tasks_of_a_dead_one(self, tmp_path: Path, clock: FakeClock) -> None:
         self.require(shared=True)
         async with self.open_store(tmp_path) as dead, self.open_store(tmp_path) as alive:
             held = await StoreHarness(dead, clock).create_running()
@@ -70,9 +70,9 @@ class DurabilityContract(StoreContractBase):
     async def test_handles_that_race_for_work_never_share_a_task(self, tmp_path: Path, clock: FakeClock) -> None:
         self.require(shared=True)
         async with self.open_store(tmp_path) as one, self.open_store(tmp_path) as two:
-            scene = StoreHarness(one, clock)
+            harness = StoreHarness(one, clock)
             for _ in range(30):
-                await scene.create()
+                await harness.create()
 
             async def work(store: Store) -> list[str]:
                 mine: list[str] = []
@@ -94,15 +94,13 @@ class DurabilityContract(StoreContractBase):
                     StoreHarness(two, clock).apply(task, Cancel("alice")),
                     return_exceptions=True,
                 )
-                winners = [one for one in outcomes if isinstance(one, Task)]
+                winners = [outcome for outcome in outcomes if isinstance(outcome, Task)]
                 assert len(winners) == 1
                 assert (
                     await StoreHarness(two, clock).load(task) == await StoreHarness(one, clock).load(task) == winners[0]
                 )
 
-    async def test_handles_that_race_for_the_last_place_in_a_quota_do_not_both_get_it(
-        self, tmp_path: Path, clock: FakeClock
-    ) -> None:
+    async def test_racing_handles_do_not_exceed_the_live_quota(self, tmp_path: Path, clock: FakeClock) -> None:
         self.require(shared=True)
         async with self.open_store(tmp_path) as one, self.open_store(tmp_path) as two:
             outcomes = await asyncio.gather(
@@ -115,46 +113,46 @@ class DurabilityContract(StoreContractBase):
             assert sum(isinstance(outcome, QuotaExceeded) for outcome in outcomes) == 15
             assert await one.count_live(EVERYTHING) == {Phase.QUEUED: 5}
 
-    async def test_a_twin_extends_leases_from_a_thread_with_a_loop_of_its_own(
+    async def test_a_new_handle_extends_leases_from_another_thread_and_event_loop(
         self, tmp_path: Path, clock: FakeClock
     ) -> None:
         self.require(shared=True)
         async with self.open_store(tmp_path) as store:
-            scene = StoreHarness(store, clock)
-            mine, lost = await scene.create_running(), await scene.create_running()
-            await scene.apply(lost, Cancel("alice"))
+            harness = StoreHarness(store, clock)
+            mine, lost = await harness.create_running(), await harness.create_running()
+            await harness.apply(lost, Cancel("alice"))
             until = clock.now() + 9 * LEASE
-            held = [HeldAttempt(task.id, task.attempt_number) for task in (mine, lost)]
+            held_attempts = [HeldAttempt(task.id, task.attempt_number) for task in (mine, lost)]
 
             async def heartbeat() -> frozenset[TaskId]:
-                twin = store.new_handle()
-                await twin.open()
+                handle = store.new_handle()
+                await handle.open()
                 try:
-                    return await twin.extend_leases(held, until=until)
+                    return await handle.extend_leases(held_attempts, until=until)
                 finally:
-                    await twin.close()
+                    await handle.close()
 
             assert await asyncio.to_thread(asyncio.run, heartbeat()) == {lost.id}
-            extended = await scene.load(mine)
+            extended = await harness.load(mine)
             assert extended.attempt is not None
             assert extended.attempt.lease.expires_at == until
             await check_invariants(store)
 
-    async def test_two_who_write_in_threads_of_their_own_lose_nothing(self, tmp_path: Path, clock: FakeClock) -> None:
+    async def test_handles_that_write_in_separate_threads_lose_nothing(self, tmp_path: Path, clock: FakeClock) -> None:
         self.require(shared=True)
         async with self.open_store(tmp_path) as store:
 
             async def create(name: str) -> None:
-                twin = store.new_handle()
-                await twin.open()
+                handle = store.new_handle()
+                await handle.open()
                 for number in range(20):
-                    await StoreHarness(twin, clock).create(id=TaskId(f"{name} {number}"))
-                await twin.close()
+                    await StoreHarness(handle, clock).create(id=TaskId(f"{name} {number}"))
+                await handle.close()
 
             await asyncio.gather(*(asyncio.to_thread(asyncio.run, create(name)) for name in ("one", "two")))
             assert await store.count_live(EVERYTHING) == {Phase.QUEUED: 40}
 
-    async def test_a_store_that_is_not_shared_has_no_twin(self, store: Store) -> None:
+    async def test_only_a_shared_store_makes_new_handles(self, store: Store) -> None:
         if store.capabilities.shared:
             assert store.new_handle() is not store
         else:
@@ -172,7 +170,7 @@ class DurabilityContract(StoreContractBase):
                     while task.id not in await anext(feed):
                         pass
 
-    async def test_a_listener_hears_of_what_another_handle_does(self, tmp_path: Path, clock: FakeClock) -> None:
+    async def test_the_change_feed_reports_changes_of_another_handle(self, tmp_path: Path, clock: FakeClock) -> None:
         self.require(shared=True)
         async with self.open_store(tmp_path) as one, self.open_store(tmp_path) as two:
             task = await StoreHarness(one, clock).create()

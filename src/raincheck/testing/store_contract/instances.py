@@ -22,137 +22,141 @@ SUBMIT = Transition("submit", "draft", 0, "review", "ann", "it is ready", encode
 
 
 class InstanceContract(StoreContractBase):
-    async def test_a_process_is_kept_with_its_state_and_its_subject(self, scene: StoreHarness) -> None:
-        task = await scene.create(state="draft", subject="paper 7")
-        assert task.state == State("draft", scene.clock.now())
-        assert await scene.load(task) == task
-        plain = await scene.load(await scene.create())
+    async def test_an_instance_is_stored_with_its_state_and_subject(self, harness: StoreHarness) -> None:
+        task = await harness.create(state="draft", subject="paper 7")
+        assert task.state == State("draft", harness.clock.now())
+        assert await harness.load(task) == task
+        plain = await harness.load(await harness.create())
         assert (plain.state, plain.subject) == (None, None)
 
-    async def test_a_transition_is_one_change_with_its_entry_and_its_data(self, scene: StoreHarness) -> None:
-        task = await scene.create(state="draft")
-        scene.clock.advance(5)
-        moved = await scene.apply(task, SUBMIT)
-        assert moved.state == State("review", scene.clock.now(), 1)
-        assert await scene.load(task) == moved
-        journal = await scene.store.journal(task.id, EVERYTHING, now=scene.clock.now())
+    async def test_a_transition_is_one_change_with_a_history_entry_and_data(self, harness: StoreHarness) -> None:
+        task = await harness.create(state="draft")
+        harness.clock.advance(5)
+        moved = await harness.apply(task, SUBMIT)
+        assert moved.state == State("review", harness.clock.now(), 1)
+        assert await harness.load(task) == moved
+        journal = await harness.store.journal(task.id, EVERYTHING, now=harness.clock.now())
         assert journal.variables == encode({"text": "x"})
-        entry = (await scene.history(task))[-1]
+        entry = (await harness.history(task))[-1]
         assert (entry.event, entry.actor, entry.note) == (
             Event.TRANSITION,
             "ann",
             "submit: draft -> review (it is ready)",
         )
 
-    async def test_of_two_transitions_out_of_one_state_the_first_holds(self, scene: StoreHarness) -> None:
-        task = await scene.create(state="draft")
-        await scene.apply(task, SUBMIT)
+    async def test_of_two_transitions_from_one_state_the_first_succeeds(self, harness: StoreHarness) -> None:
+        task = await harness.create(state="draft")
+        await harness.apply(task, SUBMIT)
         with pytest.raises(WrongState):
-            await scene.apply(task, replace(SUBMIT, action="drop", to_state="dropped"))
+            await harness.apply(task, replace(SUBMIT, action="drop", to_state="dropped"))
         with pytest.raises(WrongState):
-            await scene.apply(await scene.create(), SUBMIT)
+            await harness.apply(await harness.create(), SUBMIT)
 
-    async def test_a_transition_wakes_a_process_that_waits(self, scene: StoreHarness) -> None:
-        task = await scene.create_running(state="draft")
-        parked = await scene.apply(task, Park(1, seen_signals=0))
+    async def test_a_transition_wakes_a_parked_instance(self, harness: StoreHarness) -> None:
+        task = await harness.create_running(state="draft")
+        parked = await harness.apply(task, Park(1, seen_signals=0))
         assert parked.phase is Phase.PARKED
-        assert (await scene.apply(task, SUBMIT)).phase is Phase.QUEUED
-        (claimed,) = await scene.claim()
+        assert (await harness.apply(task, SUBMIT)).phase is Phase.QUEUED
+        (claimed,) = await harness.claim()
         assert claimed.id == task.id
 
-    async def test_a_cancelled_process_ends_in_the_state_for_that(self, scene: StoreHarness) -> None:
-        task = await scene.create_running(state="draft")
+    async def test_a_cancelled_instance_ends_in_the_state_of_its_transition(self, harness: StoreHarness) -> None:
+        task = await harness.create_running(state="draft")
         drop = Transition("drop", "draft", 0, "dropped", "ann")
-        ended = await scene.apply(task, Cancel("ann", "no need", drop))
-        assert (ended.phase, ended.state) == (Phase.CANCELLED, State("dropped", scene.clock.now(), 1))
-        assert await scene.load(task) == ended
+        ended = await harness.apply(task, Cancel("ann", "no need", drop))
+        assert (ended.phase, ended.state) == (Phase.CANCELLED, State("dropped", harness.clock.now(), 1))
+        assert await harness.load(task) == ended
 
-    async def test_what_a_process_has_recorded_in_a_state_is_forgotten_when_it_leaves_it(
-        self, scene: StoreHarness
+    async def test_a_transition_deletes_the_steps_and_answers_of_the_state_it_leaves(
+        self, harness: StoreHarness
     ) -> None:
-        task, other = await scene.create_running(state="draft"), await scene.create_running(state="draft")
-        for one in (task, other):
-            asked = (scene.input_request("answered"), scene.input_request("open"))
-            await scene.apply(one, Note(1, steps=(scene.step("a"), scene.step("a", 1)), input_requests=asked))
-            await answer(scene.store, one.id, EVERYTHING, {"answered": encode(1)}, actor="ann", now=scene.clock.now())
-        await scene.apply(task, SUBMIT)
-        await scene.apply(task, Note(1, steps=(scene.step("a"),)))
-        journal = await scene.store.journal(task.id, EVERYTHING, now=scene.clock.now())
+        task, other = await harness.create_running(state="draft"), await harness.create_running(state="draft")
+        for instance in (task, other):
+            requests = (harness.input_request("answered"), harness.input_request("open"))
+            await harness.apply(
+                instance, Note(1, steps=(harness.step("a"), harness.step("a", 1)), input_requests=requests)
+            )
+            await answer(
+                harness.store, instance.id, EVERYTHING, {"answered": encode(1)}, actor="ann", now=harness.clock.now()
+            )
+        await harness.apply(task, SUBMIT)
+        await harness.apply(task, Note(1, steps=(harness.step("a"),)))
+        journal = await harness.store.journal(task.id, EVERYTHING, now=harness.clock.now())
         assert [(step.name, step.occurrence) for step in journal.steps] == [("a", 0)]
-        assert [question.key for question in journal.inputs] == ["open"]
-        untouched = await scene.store.journal(other.id, EVERYTHING, now=scene.clock.now())
+        assert [request.key for request in journal.inputs] == ["open"]
+        untouched = await harness.store.journal(other.id, EVERYTHING, now=harness.clock.now())
         assert (len(untouched.steps), len(untouched.inputs)) == (2, 2)
 
-    async def test_an_attempt_that_lost_its_task_takes_it_nowhere_and_does_not_end_it(
-        self, scene: StoreHarness
+    async def test_an_attempt_that_lost_its_lease_can_neither_transition_nor_end_the_task(
+        self, harness: StoreHarness
     ) -> None:
-        task = await scene.create_running(state="draft")
-        await scene.apply(task, Release(1))
-        (second,) = await scene.claim()
+        task = await harness.create_running(state="draft")
+        await harness.apply(task, Release(1))
+        (second,) = await harness.claim()
         late = replace(SUBMIT, fence=1)
         for command in (late, Cancel("worker", into=late)):
             with pytest.raises(LeaseLost):
-                await scene.apply(task, command)
-        moved = await scene.apply(second, replace(SUBMIT, fence=2))
+                await harness.apply(task, command)
+        moved = await harness.apply(second, replace(SUBMIT, fence=2))
         for command in (Complete(2, encode(1), state_number=0), Fail(2, encode(1), "broke", state_number=0)):
             with pytest.raises(WrongState):
-                await scene.apply(moved, command)
-        assert await scene.load(task) == moved
+                await harness.apply(moved, command)
+        assert await harness.load(task) == moved
 
-    async def test_a_transition_decided_on_what_was_read_before_is_stale(self, scene: StoreHarness) -> None:
-        task = await scene.create(state="draft")
-        change = decide(task, SUBMIT, scene.clock.now())
+    async def test_a_transition_decided_on_an_outdated_read_is_stale(self, harness: StoreHarness) -> None:
+        task = await harness.create(state="draft")
+        change = decide(task, SUBMIT, harness.clock.now())
         assert change is not None
-        await scene.store.commit([change])
+        await harness.store.commit([change])
         with pytest.raises(StaleChange):
-            await scene.store.commit([change])
+            await harness.store.commit([change])
 
-    async def test_processes_are_listed_by_workflow_and_state(self, scene: StoreHarness) -> None:
+    async def test_instances_are_listed_by_workflow_and_state(self, harness: StoreHarness) -> None:
         tool, other = Tool("review"), Tool("release")
-        first, second, third = [await self._next(scene, tool=tool, state="draft") for _ in range(3)]
-        await self._next(scene, tool=other, state="draft")
-        await self._next(scene, tool=tool, state="draft", owner=BOB)
-        moved = await scene.apply(second, SUBMIT)
-        assert await self._found(scene, TaskQuery(ALICES, tool="review", state="draft")) == [third, first]
-        assert await self._found(scene, TaskQuery(ALICES, tool="review", state="review")) == [moved]
+        first, second, third = [await self._next(harness, tool=tool, state="draft") for _ in range(3)]
+        await self._next(harness, tool=other, state="draft")
+        await self._next(harness, tool=tool, state="draft", owner=BOB)
+        moved = await harness.apply(second, SUBMIT)
+        assert await self._found(harness, TaskQuery(ALICES, tool="review", state="draft")) == [third, first]
+        assert await self._found(harness, TaskQuery(ALICES, tool="review", state="review")) == [moved]
         query = TaskQuery(ALICES, tool="review", state="draft")
-        page = await scene.store.list_tasks(query, now=scene.clock.now(), limit=1)
-        rest = await scene.store.list_tasks(query, now=scene.clock.now(), after=page.next)
+        page = await harness.store.list_tasks(query, now=harness.clock.now(), limit=1)
+        rest = await harness.store.list_tasks(query, now=harness.clock.now(), after=page.next)
         assert (page.tasks, rest.tasks, rest.next) == ((third,), (first,), None)
 
-    async def test_processes_are_listed_by_what_they_are_about(self, scene: StoreHarness) -> None:
-        first = await self._next(scene, state="draft", subject="paper 7")
-        await self._next(scene, state="draft", subject="paper 8")
-        await self._next(scene, state="draft", subject="paper 7", owner=BOB)
-        second = await self._next(scene, subject="paper 7")
-        assert await self._found(scene, TaskQuery(ALICES, subject="paper 7")) == [second, first]
+    async def test_instances_are_listed_by_subject(self, harness: StoreHarness) -> None:
+        first = await self._next(harness, state="draft", subject="paper 7")
+        await self._next(harness, state="draft", subject="paper 8")
+        await self._next(harness, state="draft", subject="paper 7", owner=BOB)
+        second = await self._next(harness, subject="paper 7")
+        assert await self._found(harness, TaskQuery(ALICES, subject="paper 7")) == [second, first]
         narrowed = TaskQuery(ALICES, tool=first.tool.name, state="draft", subject="paper 7")
-        assert await self._found(scene, narrowed) == [first]
+        assert await self._found(harness, narrowed) == [first]
 
-    async def test_a_list_by_state_says_of_which_workflow_and_in_which_namespace(self, scene: StoreHarness) -> None:
-        del scene
-        for wrong in ({"state": "draft"}, {"scope": EVERYTHING, "subject": "x"}):
+    async def test_a_list_by_state_needs_a_workflow_and_a_namespace(self, harness: StoreHarness) -> None:
+        del harness
+        for invalid in ({"state": "draft"}, {"scope": EVERYTHING, "subject": "x"}):
             with pytest.raises(InvalidValue):
-                TaskQuery(**{"scope": ALICES, **wrong})  # type: ignore[arg-type] # one of them is a scope
+                TaskQuery(**{"scope": ALICES, **invalid})  # type: ignore[arg-type] # one of them is a scope
 
-    async def test_processes_are_counted_by_workflow_and_state(self, scene: StoreHarness) -> None:
+    async def test_instances_are_counted_by_workflow_and_state(self, harness: StoreHarness) -> None:
         tool = Tool("review")
-        tasks = [await scene.create(tool=tool, state="draft") for _ in range(3)]
-        await scene.apply(tasks[0], SUBMIT)
-        await scene.create(tool=tool, state="draft", owner=BOB)
-        await scene.create()
-        now = scene.clock.now()
-        assert await scene.store.count_states(ALICES, now=now) == {("review", "draft"): 2, ("review", "review"): 1}
-        everybodys = await scene.store.count_states(Scope.for_namespace(NAMESPACE), now=now)
-        assert everybodys == {("review", "draft"): 3, ("review", "review"): 1}
-        assert await scene.store.count_states(Scope.for_owner(NAMESPACE, Owner.anonymous()), now=now) == {}
+        tasks = [await harness.create(tool=tool, state="draft") for _ in range(3)]
+        await harness.apply(tasks[0], SUBMIT)
+        await harness.create(tool=tool, state="draft", owner=BOB)
+        await harness.create()
+        now = harness.clock.now()
+        assert await harness.store.count_states(ALICES, now=now) == {("review", "draft"): 2, ("review", "review"): 1}
+        all_owners = await harness.store.count_states(Scope.for_namespace(NAMESPACE), now=now)
+        assert all_owners == {("review", "draft"): 3, ("review", "review"): 1}
+        assert await harness.store.count_states(Scope.for_owner(NAMESPACE, Owner.anonymous()), now=now) == {}
         with pytest.raises(InvalidValue):
-            await scene.store.count_states(EVERYTHING, now=now)
+            await harness.store.count_states(EVERYTHING, now=now)
 
-    async def _next(self, scene: StoreHarness, **fields: Any) -> Task:  # noqa: ANN401 - the fields of NewTask
+    async def _next(self, harness: StoreHarness, **fields: Any) -> Task:  # noqa: ANN401 - the fields of NewTask
         """Create a task later than the existing ones."""
-        scene.clock.advance(1)
-        return await scene.create(**fields)
+        harness.clock.advance(1)
+        return await harness.create(**fields)
 
-    async def _found(self, scene: StoreHarness, query: TaskQuery) -> list[Task]:
-        return [*(await scene.store.list_tasks(query, now=scene.clock.now())).tasks]
+    async def _found(self, harness: StoreHarness, query: TaskQuery) -> list[Task]:
+        return [*(await harness.store.list_tasks(query, now=harness.clock.now())).tasks]

@@ -1,4 +1,4 @@
-"""The interface of all kinds of actions: how they are called and how they fail. Also the `set` action."""
+"""The interface of actions and their errors, and the `set` action."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class Action(Protocol):
     """An action of a step or a state."""
 
     waits: bool
-    """Whether it waits through the task's context, so that it can't run within a checkpoint."""
+    """Whether it waits through the task's context, so that it can't run inside a checkpoint."""
     label: str
     """A description of what it does, in the terms of the file."""
 
@@ -52,7 +52,7 @@ class Action(Protocol):
 
 
 class SetAction:
-    """Evaluate a value. That is the result."""
+    """Evaluate a value. The result is that value."""
 
     waits = False
     label = "set"

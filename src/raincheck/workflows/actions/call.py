@@ -37,13 +37,13 @@ class CallAction:
     async def perform(self, call: ActionCall) -> Json:
         scope = call.scope_with(self._permissions.environment())
         arguments = cast("Mapping[str, Any]", self._arguments.render(scope))
-        # After a crash the tool is called again. A server that accepts the key resumes the task it had started.
+        # After a crash the tool is called again. A server that accepts the key returns the task that it had started.
         key = f"{call.task.id}/{call.name}"
         try:
             async with self._client(scope) as client:
                 result = await client.call_tool(self._model.tool, arguments, key=key)
         except Exception as error:
-            raise ActionFailed("call", _words(error)) from error
+            raise ActionFailed("call", _error_message(error)) from error
         return _read(result)
 
     def _client(self, scope: Scope) -> "TaskClient":
@@ -62,7 +62,7 @@ class CallAction:
         return StdioServerParameters(command=command[0], args=command[1:], env=env, cwd=self._permissions.folder)
 
 
-def _words(error: BaseException) -> str:
+def _error_message(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     return str(error) or type(error).__name__

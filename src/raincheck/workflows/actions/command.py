@@ -41,48 +41,48 @@ async def run_command(
 
     Raises:
         OSError: it can't be started.
-        ValueError: it can't be started, since an argument has a NUL.
+        ValueError: it can't be started, since an argument contains a NUL.
     """
     loop = asyncio.get_running_loop()
-    watch = _OutputCollector(max_output)
-    line, theirs = socket.socketpair()
-    line.setblocking(False)
-    with line:
-        with theirs:
+    output = _OutputCollector(max_output)
+    control, remote_control = socket.socketpair()
+    control.setblocking(False)
+    with control:
+        with remote_control:
             transport, _ = await loop.subprocess_exec(
-                lambda: watch,
+                lambda: output,
                 # Isolated from code that the environment and site-packages would load.
-                *(sys.executable, "-I", "-S", SUPERVISOR, str(theirs.fileno()), *argv),
+                *(sys.executable, "-I", "-S", SUPERVISOR, str(remote_control.fileno()), *argv),
                 stdin=asyncio.subprocess.DEVNULL if stdin is None else asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
                 cwd=cwd,
-                pass_fds=(theirs.fileno(),),
-                # So that the processes it starts can be ended with it.
+                pass_fds=(remote_control.fileno(),),
+                # So that the processes that it starts can be ended with it.
                 start_new_session=True,
             )
         try:
-            await loop.sock_sendall(line, _packed(env))
+            await loop.sock_sendall(control, _encode_environment(env))
             if stdin is not None:
                 _feed(transport, stdin)
-            how, _, number = (await loop.sock_recv(line, 20)).partition(b" ")
-            if not how:
+            report, _, number = (await loop.sock_recv(control, 20)).partition(b" ")
+            if not report:
                 # The session leader was killed, so it can't end the other processes.
                 await asyncio.to_thread(signal_session, transport.get_pid(), signal.SIGKILL)
-            await asyncio.wait([watch.closed], timeout=OUTPUT_GRACE)
+            await asyncio.wait([output.closed], timeout=OUTPUT_GRACE)
         finally:
-            line.close()
+            control.close()
             try:
-                await _wait_for_exit(transport.get_pid(), watch)
+                await _wait_for_exit(transport.get_pid(), output)
             finally:
                 transport.close()
-    if how == b"error":
+    if report == b"error":
         raise OSError(int(number), os.strerror(int(number)))
-    code = int(number) if how else -signal.SIGKILL
-    return CommandResult(code, bytes(watch.stdout), bytes(watch.stderr), watch.is_truncated)
+    code = int(number) if report else -signal.SIGKILL
+    return CommandResult(code, bytes(output.stdout), bytes(output.stderr), output.is_truncated)
 
 
-def _packed(env: Mapping[str, str]) -> bytes:
+def _encode_environment(env: Mapping[str, str]) -> bytes:
     for name, value in env.items():
         if "\0" in name + value or "=" in name:
             raise ValueError(f"there is a NUL or a '=' in {name[:60]!r}")
@@ -97,15 +97,15 @@ def _feed(transport: asyncio.SubprocessTransport, stdin: bytes) -> None:
         pipe.write_eof()
 
 
-async def _wait_for_exit(leader: int, watch: "_OutputCollector") -> None:
+async def _wait_for_exit(leader: int, output: "_OutputCollector") -> None:
     """Wait while the leader ends its session. End it here if the leader does not, or if the wait is cancelled."""
     try:
-        await asyncio.wait([watch.exited], timeout=2 * GRACE)
+        await asyncio.wait([output.exited], timeout=2 * GRACE)
     finally:
-        if not watch.exited.done():
+        if not output.exited.done():
             await asyncio.to_thread(_kill, leader)
-    # The leader exits in a moment, unless it hangs in the kernel. The caller should not hang with it.
-    await asyncio.wait([watch.exited], timeout=GRACE)
+    # The leader exits soon, unless it hangs in the kernel. The caller should not hang with it.
+    await asyncio.wait([output.exited], timeout=GRACE)
 
 
 def _kill(leader: int) -> None:
@@ -129,9 +129,9 @@ class _OutputCollector(asyncio.SubprocessProtocol):
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == 1:
-            room = self._max_output - len(self.stdout)
-            self.is_truncated |= len(data) > room
-            self.stdout += data[: max(room, 0)]
+            remaining = self._max_output - len(self.stdout)
+            self.is_truncated |= len(data) > remaining
+            self.stdout += data[: max(remaining, 0)]
             return
         self.stderr += data
         del self.stderr[:-STDERR_LIMIT]

@@ -63,11 +63,11 @@ async def fetch(request: HttpRequest, permissions: Permissions | None) -> HttpRe
     except httpx2.TimeoutException as error:
         raise ActionFailed("timeout", f"{_host(request.url)} did not answer in time") from error
     except httpx2.ConnectError as error:
-        message = f"{_host(request.url)} can't be reached: nothing listens there, or there is no such host"
+        message = f"{_host(request.url)} can't be reached: the host does not exist, or no server listens there"
         raise ActionFailed("http", message) from error
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         # Without the error's message, which may contain parts of the request.
-        raise ActionFailed("http", f"{_host(request.url)} can't be asked: {type(error).__name__}") from error
+        raise ActionFailed("http", f"the request to {_host(request.url)} failed: {type(error).__name__}") from error
     except (ValueError, UnicodeError) as error:
         raise ActionFailed("refused", f"this request can't be sent: {type(error).__name__}") from error
 
@@ -78,7 +78,7 @@ def _make_client() -> httpx2.AsyncClient:
 
 
 async def _follow(client: httpx2.AsyncClient, request: HttpRequest, permissions: Permissions | None) -> HttpResponse:
-    # First the URL as given, which is what the author can fix, and then as the client reads it.
+    # First the URL as the author wrote it, for a message about that, and then as the client parses it.
     check_url(request.url, permissions)
     built = client.build_request(request.method, request.url, headers=dict(request.headers), content=request.body)
     for _ in range(MAX_REDIRECTS + 1):
@@ -104,13 +104,13 @@ def check_url(url: str, permissions: Permissions | None) -> None:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
     except ValueError as error:
-        raise ActionFailed("refused", "this is no URL") from error
+        raise ActionFailed("refused", "this is not a valid URL") from error
     if parts.scheme not in DEFAULT_PORTS or not host:
-        raise ActionFailed("refused", f"a URL begins with https:// or http:// and a host, not {url[:60]!r}")
+        raise ActionFailed("refused", f"a URL must start with https:// or http:// and a host, not {url[:60]!r}")
     if permissions is not None and not permissions.allows_host(host, port or DEFAULT_PORTS[parts.scheme]):
-        said = f"[{host}]" if ":" in host else host
-        said = said if port is None else f"{said}:{port}"
-        raise ActionFailed("refused", f"host {said!r} is not allowed: add it to `allow.hosts`")
+        name = f"[{host}]" if ":" in host else host
+        name = name if port is None else f"{name}:{port}"
+        raise ActionFailed("refused", f"host {name!r} is not allowed: add it to `allow.hosts`")
 
 
 async def _read(response: httpx2.Response, max_bytes: int) -> HttpResponse:
@@ -118,7 +118,7 @@ async def _read(response: httpx2.Response, max_bytes: int) -> HttpResponse:
     async for chunk in response.aiter_bytes(65_536):
         body += chunk
         if len(body) > max_bytes:
-            raise ActionFailed("too-large", f"the answer has more than {max_bytes:,} bytes: raise `max_body`")
+            raise ActionFailed("too-large", f"the response has more than {max_bytes:,} bytes: raise `max_body`")
     charset = response.charset_encoding or "utf-8"
     return HttpResponse(response.status_code, dict(response.headers.items()), bytes(body), charset)
 
@@ -131,7 +131,7 @@ def _host(url: str) -> str:
 
 
 CHARSETS = re.compile(r"utf-?(?:8|16|32)(?:-?[lb]e)?|latin-?1|iso-?8859-?\d{1,2}|(?:cp|windows-?)125\d|(?:us-)?ascii")
-"""The charsets that a server may declare. Others can take very long to decode, or are not charsets at all."""
+"""The charsets that a server may declare. Other names may not be charsets at all, or take very long to decode."""
 
 
 class HttpAction:
@@ -142,50 +142,50 @@ class HttpAction:
     def __init__(self, model: HttpModel, permissions: Permissions) -> None:
         self._model = model
         self._permissions = permissions
-        self._sent = Template.parse(
+        self._request = Template.parse(
             {"url": model.url, "headers": model.headers, "json": model.body_json, "body": model.body}
         )
         self.label = f"{model.method} {re.sub(r'{{.*?}}', '…', model.url).split('?')[0]}"
 
     async def perform(self, call: ActionCall) -> Json:
-        sent = cast("Mapping[str, Json]", self._sent.render(call.scope_with(self._permissions.environment())))
-        headers = _headers(sent["headers"])
-        body = None if sent["body"] is None else str(sent["body"]).encode()
+        fields = cast("Mapping[str, Json]", self._request.render(call.scope_with(self._permissions.environment())))
+        headers = _headers(fields["headers"])
+        body = None if fields["body"] is None else str(fields["body"]).encode()
         if "body_json" in self._model.model_fields_set:
-            body = encode(sent["json"], what="the body")
+            body = encode(fields["json"], what="the body")
             headers.setdefault("content-type", "application/json")
-        request = HttpRequest(self._model.method, str(sent["url"]), headers, body, self._model.max_body)
+        request = HttpRequest(self._model.method, str(fields["url"]), headers, body, self._model.max_body)
         return self._result(await fetch(request, self._permissions))
 
-    def _result(self, answer: HttpResponse) -> Json:
+    def _result(self, response: HttpResponse) -> Json:
         expected = range(200, 300) if self._model.expect is None else self._model.expect
-        if answer.status not in expected:
-            raise ActionFailed("http", f"it answered with status {answer.status}")
-        return {"status": answer.status, "headers": answer.headers, "body": read_body(answer)}
+        if response.status not in expected:
+            raise ActionFailed("http", f"the server answered with status {response.status}")
+        return {"status": response.status, "headers": response.headers, "body": read_body(response)}
 
 
-def read_body(answer: HttpResponse) -> Json:
+def read_body(response: HttpResponse) -> Json:
     """Return the body of a response: decoded if its content type is JSON, else as text.
 
     Raises:
         ActionFailed: it is neither.
     """
     try:
-        text = _text(answer)
-        if "json" not in answer.headers.get("content-type", "") or not text:
+        text = _text(response)
+        if "json" not in response.headers.get("content-type", "") or not text:
             return text
         value: Json = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ActionFailed("http", "the answer is neither text nor JSON") from error
+        raise ActionFailed("http", "the response is neither text nor JSON") from error
     return value
 
 
-def _text(answer: HttpResponse) -> str:
-    charset = answer.charset.strip().lower().replace("_", "-")
+def _text(response: HttpResponse) -> str:
+    charset = response.charset.strip().lower().replace("_", "-")
     if CHARSETS.fullmatch(charset):
         with suppress(LookupError):
-            return answer.body.decode(charset)
-    return answer.body.decode(errors="replace")
+            return response.body.decode(charset)
+    return response.body.decode(errors="replace")
 
 
 def _headers(rendered: Json) -> dict[str, str]:

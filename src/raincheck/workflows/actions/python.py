@@ -28,8 +28,8 @@ def find_function(reference: str) -> Callable[..., Any]:
     try:
         found = getattr(import_module(module), name)
     except Exception as error:
-        # A module may raise anything while it is imported.
-        raise InvalidValue(f"{reference} can't be had: {type(error).__name__}: {error}") from error
+        # A module may raise any exception while it is imported.
+        raise InvalidValue(f"{reference} can't be imported: {type(error).__name__}: {error}") from error
     if not callable(found):
         raise InvalidValue(f"{reference} is not a function")
     return cast("Callable[..., Any]", found)
@@ -54,10 +54,10 @@ class PythonAction:
         except ToolError as error:
             raise ActionFailed("python", str(error)) from error
         except Exception as error:
-            # The error may contain anything, so callers get an id. The log has the full error under that id.
+            # The error may contain secrets, so the caller gets only an id. The log has the full error under that id.
             error_id = secrets.token_hex(4)
             logger.exception("step %s: %s (error %s)", call.name, self.label, error_id)
-            message = f"it raised {type(error).__name__}: its operator finds it as error {error_id}"
+            message = f"it raised {type(error).__name__}: ask its operator about error {error_id}"
             raise ActionFailed("python", message) from error
 
     async def _call(self, arguments: Mapping[str, Json], task: TaskContext) -> Json:

@@ -40,7 +40,7 @@ class RunAction:
             TextTemplate.parse(item) if isinstance(item, str) else TextTemplate((text_of(item),)) for item in argv
         ]
         self._rest = Template.parse({"env": model.env, "cwd": model.cwd, "stdin": model.stdin})
-        self.label = f"run {shlex.quote(str(argv[0]))}" if model.shell is None else "run a script of sh"
+        self.label = f"run {shlex.quote(str(argv[0]))}" if model.shell is None else "run a shell script"
 
     async def perform(self, call: ActionCall) -> Json:
         env = self._permissions.environment()
@@ -48,24 +48,26 @@ class RunAction:
         rest = cast("Mapping[str, Json]", self._rest.render(scope))
         argv = [*self._arguments(scope)]
         if self._model.shell is not None:
-            # The script is constant: values reach it as variables, and can't become part of it.
+            # The script is constant. Values are passed as variables, and can't become part of it.
             argv.append(self._model.shell)
         cwd = await asyncio.to_thread(self._folder, rest["cwd"])
-        ended = await self._run(argv, cwd, {**inherited_environment(), **env, **_variables(rest["env"])}, rest["stdin"])
-        return self._result(ended)
+        result = await self._run(
+            argv, cwd, {**inherited_environment(), **env, **_variables(rest["env"])}, rest["stdin"]
+        )
+        return self._result(result)
 
     def _arguments(self, scope: Scope) -> Iterator[str]:
         is_after_dashes = False
-        for place, text in enumerate(self._argv):
-            begins_with_value = not isinstance(text.parts[0], str)
+        for index, text in enumerate(self._argv):
+            starts_with_value = not isinstance(text.parts[0], str)
             value = text.render(scope)
-            for one in value if isinstance(value, list) else [value]:
-                item = _item(one, place)
-                if begins_with_value and item.startswith("-") and not is_after_dashes:
+            for item_value in value if isinstance(value, list) else [value]:
+                item = _item(item_value, index)
+                if starts_with_value and item.startswith("-") and not is_after_dashes:
                     raise ActionFailed(
                         "refused",
-                        f"argument {place} would be {item[:60]!r}, which the command takes for an option: put a "
-                        f"constant `--` before it, or begin it with constant text",
+                        f"argument {index} would be {item[:60]!r}, which the command would read as an option: put a "
+                        f"constant `--` before it, or start it with constant text",
                     )
                 yield item
             is_after_dashes |= text.parts == ("--",)
@@ -91,21 +93,23 @@ class RunAction:
                 max_output=self._model.max_output,
             )
         except FileNotFoundError as error:
-            raise ActionFailed("not-found", f"there is no command {argv[0]!r}: install it, or see PATH") from error
+            raise ActionFailed("not-found", f"there is no command {argv[0]!r}: install it, or check PATH") from error
         except OSError as error:
             kind = "too-large" if error.errno == errno.E2BIG else "refused"
             raise ActionFailed(kind, f"{argv[0]!r} can't be run: {error.strerror}") from error
         except ValueError as error:
             raise ActionFailed("refused", f"an argument or a variable can't be passed on: {error}") from error
 
-    def _result(self, ended: CommandResult) -> Json:
-        stderr = ended.stderr.decode(errors="replace").rstrip("\n")
-        if ended.exit_code not in self._model.ok:
-            raise ActionFailed("exit", f"{_describe_exit(ended.exit_code)}{_describe_stderr(stderr)}")
-        if ended.is_truncated:
-            most = self._model.max_output
-            raise ActionFailed("too-large", f"it wrote more than {most:,} bytes: raise `max_output`, or use a file")
-        return {"exit_code": ended.exit_code, "stdout": self._read(ended.stdout), "stderr": stderr}
+    def _result(self, result: CommandResult) -> Json:
+        stderr = result.stderr.decode(errors="replace").rstrip("\n")
+        if result.exit_code not in self._model.ok:
+            raise ActionFailed("exit", f"{_describe_exit(result.exit_code)}{_describe_stderr(stderr)}")
+        if result.is_truncated:
+            limit = self._model.max_output
+            raise ActionFailed(
+                "too-large", f"its output has more than {limit:,} bytes: raise `max_output`, or use a file"
+            )
+        return {"exit_code": result.exit_code, "stdout": self._read(result.stdout), "stderr": stderr}
 
     def _read(self, stdout: bytes) -> Json:
         if self._model.output == "bytes":
@@ -113,7 +117,7 @@ class RunAction:
         try:
             text = stdout.decode()
         except UnicodeDecodeError as error:
-            raise ActionFailed("failed", "what it wrote is not UTF-8 text: say `output: bytes`") from error
+            raise ActionFailed("failed", "its output is not UTF-8 text: set `output: bytes`") from error
         match self._model.output:
             case "lines":
                 return cast("list[Json]", text.splitlines())
@@ -135,18 +139,18 @@ def _variables(rendered: Json) -> dict[str, str]:
         raise ExpressionFailed(f"a variable of the command: {error}") from error
 
 
-def _item(value: Json, place: int) -> str:
+def _item(value: Json, index: int) -> str:
     try:
         return text_of(value)
     except TypeError as error:
-        raise ExpressionFailed(f"argument {place} of the command: {error}") from error
+        raise ExpressionFailed(f"argument {index} of the command: {error}") from error
 
 
 def _parsed(text: str) -> Json:
     try:
         value: Json = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ActionFailed("failed", f"what it wrote is not JSON: {error}: it begins with {text[:60]!r}") from error
+        raise ActionFailed("failed", f"its output is not JSON: {error}: it starts with {text[:60]!r}") from error
     return value
 
 

@@ -23,17 +23,17 @@ class _SampleAction:
     """The messages of a request to a model."""
 
     def __init__(self, model: SampleModel) -> None:
-        said: list[Json] = [{"role": one.role, "text": one.text} for one in model.messages or ()]
-        said = said or [{"role": "user", "text": model.prompt}]
-        self._said = Template.parse({"messages": said, "system": model.system})
+        messages: list[Json] = [{"role": message.role, "text": message.text} for message in model.messages or ()]
+        messages = messages or [{"role": "user", "text": model.prompt}]
+        self._template = Template.parse({"messages": messages, "system": model.system})
         self.max_tokens = model.max_tokens
         self.label = "ask a model"
 
     def render(self, call: ActionCall) -> tuple[list[tuple[str, str]], str | None]:
-        said = cast("Mapping[str, Json]", self._said.render(call.scope))
-        messages = cast("list[Mapping[str, Json]]", said["messages"])
-        system = None if said["system"] is None else str(said["system"])
-        return [(str(one["role"]), str(one["text"])) for one in messages], system
+        rendered = cast("Mapping[str, Json]", self._template.render(call.scope))
+        messages = cast("list[Mapping[str, Json]]", rendered["messages"])
+        system = None if rendered["system"] is None else str(rendered["system"])
+        return [(str(message["role"]), str(message["text"])) for message in messages], system
 
 
 class HostSampleAction(_SampleAction):
@@ -43,14 +43,14 @@ class HostSampleAction(_SampleAction):
 
     async def perform(self, call: ActionCall) -> Json:
         messages, system = self.render(call)
-        asked: list[Json] = [{"role": role, "content": {"type": "text", "text": text}} for role, text in messages]
-        more: dict[str, Json] = {} if system is None else {"systemPrompt": system}
+        contents: list[Json] = [{"role": role, "content": {"type": "text", "text": text}} for role, text in messages]
+        options: dict[str, Json] = {} if system is None else {"systemPrompt": system}
         try:
-            answer = await call.task.sample(asked, name=call.name, maxTokens=self.max_tokens, **more)
+            answer = await call.task.sample(contents, name=call.name, maxTokens=self.max_tokens, **options)
         except (ToolError, ProtocolError) as error:
             raise ActionFailed("declined", str(error)) from error
-        said = cast("Mapping[str, Json]", answer)
-        return {"text": _text(said.get("content")), "model": said.get("model")}
+        fields = cast("Mapping[str, Json]", answer)
+        return {"text": _text(fields.get("content")), "model": fields.get("model")}
 
 
 class EndpointSampleAction(_SampleAction):
@@ -60,22 +60,24 @@ class EndpointSampleAction(_SampleAction):
 
     async def perform(self, call: ActionCall) -> Json:
         messages, system = self.render(call)
-        asked: list[Json] = [{"role": role, "content": text} for role, text in messages]
+        contents: list[Json] = [{"role": role, "content": text} for role, text in messages]
         if system is not None:
-            asked.insert(0, {"role": "system", "content": system})
-        body: Json = {"model": os.environ.get(MODEL, ""), "messages": asked, "max_tokens": self.max_tokens}
+            contents.insert(0, {"role": "system", "content": system})
+        body: Json = {"model": os.environ.get(MODEL, ""), "messages": contents, "max_tokens": self.max_tokens}
         headers = {"content-type": "application/json"}
         if os.environ.get(KEY):
             headers["authorization"] = f"Bearer {os.environ[KEY]}"
         url = f"{os.environ[URL].rstrip('/')}/chat/completions"
-        answer = await fetch(HttpRequest("POST", url, headers, encode(body), MAX_BODY), None)
-        if answer.status != 200:
-            raise ActionFailed("http", f"the model's endpoint answered with status {answer.status}")
+        response = await fetch(HttpRequest("POST", url, headers, encode(body), MAX_BODY), None)
+        if response.status != 200:
+            raise ActionFailed("http", f"the model's endpoint answered with status {response.status}")
         try:
-            said = json.loads(answer.body)
-            return {"text": str(said["choices"][0]["message"]["content"]), "model": said.get("model")}
+            completion = json.loads(response.body)
+            return {"text": str(completion["choices"][0]["message"]["content"]), "model": completion.get("model")}
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            raise ActionFailed("http", "the model's endpoint answered with something else than a completion") from error
+            raise ActionFailed(
+                "http", "the model's endpoint answered with something other than a completion"
+            ) from error
 
 
 def make_sample_action(model: SampleModel) -> HostSampleAction | EndpointSampleAction:

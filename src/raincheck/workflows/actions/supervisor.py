@@ -6,8 +6,8 @@ environment, as four bytes of length and that many bytes of NUL-separated pairs.
 `exit N`, negative for a signal, or `error N` if it could not be started. When the other end is closed, it ends all of
 the session.
 
-The command has its own process group, so that a signal to its group does not reach this process. Programs that make
-groups (`timeout`, shells with jobs) are found by their session.
+The command has its own process group, so that a signal to its group does not reach this process. The processes of
+programs that create groups (`timeout`, shells with jobs) are found by their session.
 """
 
 import os
@@ -24,14 +24,14 @@ def supervise(control_fd: int, command: list[str]) -> None:
     os.set_inheritable(control_fd, False)
     signal(SIGCHLD, SIG_DFL)
     try:
-        _take_environment(control_fd)
+        _set_environment(control_fd)
         # The command must not ignore the signals that Python ignores.
         ignored = (SIGPIPE, SIGXFSZ, SIGCHLD)
         process = os.posix_spawnp(command[0], command, os.environb, setpgroup=0, setsigdef=ignored)
     except (OSError, ValueError) as error:
         os.write(control_fd, b"error %d" % (getattr(error, "errno", None) or 22))
         return
-    # Close ours: the output ends when the command and the processes it has started close it.
+    # Close the copies here: the output ends when the command and the processes that it has started close it.
     os.closerange(0, 3)
     running = allocate_lock()
     running.acquire()
@@ -42,14 +42,14 @@ def supervise(control_fd: int, command: list[str]) -> None:
     _signal(process, SIGKILL)
 
 
-def _report_exit(process: int, line: int, running: LockType) -> None:
+def _report_exit(process: int, control_fd: int, running: LockType) -> None:
     try:
         # Until the process is reaped, no other process gets its id, or the id of its group.
         ended = os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT)
         assert ended is not None  # noqa: S101 - the call blocks until it ends
         code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
         running.release()
-        os.write(line, b"exit %d" % code)
+        os.write(control_fd, b"exit %d" % code)
     except BaseException:  # noqa: BLE001 - any error
         # The parent can't learn how the command ended, so exit now.
         os._exit(1)
@@ -80,22 +80,22 @@ def signal_session(leader: int, number: int) -> None:
             continue
 
 
-def _take_environment(line: int) -> None:
-    length = int.from_bytes(_read(line, 4), "big")
+def _set_environment(control_fd: int) -> None:
+    length = int.from_bytes(_read(control_fd, 4), "big")
     os.environb.clear()
-    for pair in filter(None, _read(line, length).split(b"\0")):
+    for pair in filter(None, _read(control_fd, length).split(b"\0")):
         name, _, value = pair.partition(b"=")
         os.environb[name] = value
 
 
-def _read(line: int, length: int) -> bytes:
-    got = b""
-    while len(got) < length:
-        more = os.read(line, length - len(got))
-        if not more:
+def _read(control_fd: int, length: int) -> bytes:
+    data = b""
+    while len(data) < length:
+        chunk = os.read(control_fd, length - len(data))
+        if not chunk:
             sys.exit()
-        got += more
-    return got
+        data += chunk
+    return data
 
 
 if __name__ == "__main__":

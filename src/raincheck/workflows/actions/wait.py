@@ -1,4 +1,7 @@
-"""Actions that wait through the task's context: for an answer, another workflow, or time. They hold no worker slot."""
+"""Actions that wait through the task's context: for an answer, another workflow, or time.
+
+They occupy no worker slot while they wait.
+"""
 
 import asyncio
 from collections.abc import Mapping
@@ -39,7 +42,7 @@ class AskAction:
             raise ActionFailed("declined", str(error)) from error
         reply: Reply[Json] = parse_reply(answer, self._schema)
         if not reply.ok:
-            raise ActionFailed("declined", f"the user said {reply.action}")
+            raise ActionFailed("declined", f"the user answered with {reply.action}")
         return reply.content
 
 
@@ -57,7 +60,7 @@ class WorkflowAction:
         arguments = cast("Mapping[str, Json]", self._arguments.render(call.scope))
         starting = asyncio.ensure_future(self._start(call, arguments))
         try:
-            # Shielded, so that a child that starts at the very moment of cancellation is known.
+            # Shielded, so that a child that starts during the cancellation is known and can be cancelled.
             return await (await asyncio.shield(starting)).result()
         except asyncio.CancelledError:
             await _cancel_abandoned_child(call.task, starting)
@@ -68,18 +71,18 @@ class WorkflowAction:
             raise ActionFailed("failed", str(error)) from error
 
     async def _start(self, call: ActionCall, arguments: Mapping[str, Json]) -> Child:
-        """Start the child. A refusal is recorded too: a later attempt might start a child that nothing waits for."""
-        task, refused = call.task, f"{call.name} refused"
+        """Start the child. A refusal is recorded too, or a later attempt might start a child that nothing waits for."""
+        task, checkpoint_name = call.task, f"{call.name} refused"
         record: Mapping[str, Json] = {}
-        if not _is_recorded(task, refused):
+        if not _is_recorded(task, checkpoint_name):
             try:
                 return await task.spawn(self._name, arguments, name=call.name)
             except TooLarge as error:
                 record = {"kind": "too-large", "message": str(error)}
             except QuotaExceeded as error:
                 record = {"kind": "failed", "message": str(error)}
-        said = await task.step(refused, partial(_same, record))
-        raise ActionFailed(cast("ErrorKind", said["kind"]), str(said["message"]))
+        recorded = await task.step(checkpoint_name, partial(_return_record, record))
+        raise ActionFailed(cast("ErrorKind", recorded["kind"]), str(recorded["message"]))
 
 
 class SleepAction:
@@ -114,5 +117,5 @@ def _is_recorded(task: TaskContext, name: str) -> bool:
     return checkpoints.find_step(checkpoints.scoped(name), 0, fingerprint("step", (), {})) is not None
 
 
-async def _same(record: Mapping[str, Json]) -> Mapping[str, Json]:
+async def _return_record(record: Mapping[str, Json]) -> Mapping[str, Json]:
     return record

@@ -40,44 +40,44 @@ class AllowedNames:
 
     def check(self, paths: frozenset[NamePath]) -> Iterator[str]:
         """Yield the errors in the name paths of an expression."""
-        for chain in sorted(paths):
-            if chain[0] == "env" and "env" not in self.roots:
-                yield "env can't be used here, which must be the same after a restart: take it from a `set` step"
-            elif chain[0] not in self.roots:
-                yield f"there is no name {chain[0]!r} here: there is {', '.join(sorted(self.roots))}"
-            elif chain[0] == "input":
-                yield from self._input(chain)
-            elif chain[0] == "env":
-                yield from self._env(chain)
-            elif chain[0] == "steps":
-                yield from self._step(chain)
+        for path in sorted(paths):
+            if path[0] == "env" and "env" not in self.roots:
+                yield "env can't be used here, as the value must be the same after a restart: read it in a `set` step"
+            elif path[0] not in self.roots:
+                yield f"there is no name {path[0]!r} here: use one of {', '.join(sorted(self.roots))}"
+            elif path[0] == "input":
+                yield from self._input(path)
+            elif path[0] == "env":
+                yield from self._env(path)
+            elif path[0] == "steps":
+                yield from self._step(path)
 
-    def _input(self, chain: NamePath) -> Iterator[str]:
-        if len(chain) > 1 and chain[1] not in self.inputs and chain[1] not in ("get", "items", "keys", "values"):
-            yield f"there is no input {chain[1]!r}: there is {', '.join(sorted(self.inputs)) or 'none'}"
+    def _input(self, path: NamePath) -> Iterator[str]:
+        if len(path) > 1 and path[1] not in self.inputs and path[1] not in ("get", "items", "keys", "values"):
+            yield f"there is no input {path[1]!r}: the inputs are {', '.join(sorted(self.inputs)) or 'none'}"
 
-    def _env(self, chain: NamePath) -> Iterator[str]:
-        if len(chain) < 2:
+    def _env(self, path: NamePath) -> Iterator[str]:
+        if len(path) < 2:
             yield "name the variable, as in env.HOME"
-        elif chain[1] not in self.env:
-            yield f"the variable {chain[1]} is not allowed: add it to `allow.env`"
+        elif path[1] not in self.env:
+            yield f"the variable {path[1]} is not allowed: add it to `allow.env`"
 
-    def _step(self, chain: NamePath) -> Iterator[str]:
-        if len(chain) < 2:
+    def _step(self, path: NamePath) -> Iterator[str]:
+        if len(path) < 2:
             yield "name the step, as in steps.build.result"
-        elif chain[1] not in self.steps:
-            yield f"there is no step {chain[1]!r}: there is {', '.join(sorted(self.steps))}"
-        elif chain[1] == self.step:
-            yield f"step {chain[1]!r} has not ended by then: others may use what comes of it, and `until` has `result`"
-        elif chain[1] in self.after:
-            yield f"step {chain[1]!r} begins when this one has ended: move it up, and name what it needs"
-        elif chain[1] not in self.before:
-            yield f"step {chain[1]!r} need not have ended by then: add it to `needs`"
-        elif len(chain) > 2 and chain[2] not in STEP_FIELDS:
-            near = difflib.get_close_matches(chain[2], STEP_FIELDS, n=1)
-            meant = near[0] if near else f"result.{chain[2]}"
+        elif path[1] not in self.steps:
+            yield f"there is no step {path[1]!r}: the steps are {', '.join(sorted(self.steps))}"
+        elif path[1] == self.step:
+            yield f"step {path[1]!r} has not ended here: only other steps can use its result, and `until` has `result`"
+        elif path[1] in self.after:
+            yield f"step {path[1]!r} starts after this one has ended: move it up, and declare what it needs"
+        elif path[1] not in self.before:
+            yield f"step {path[1]!r} may not have ended here: add it to `needs`"
+        elif len(path) > 2 and path[2] not in STEP_FIELDS:
+            near = difflib.get_close_matches(path[2], STEP_FIELDS, n=1)
+            suggestion = near[0] if near else f"result.{path[2]}"
             fields = ", ".join(sorted(STEP_FIELDS))
-            yield f"a step has {fields}, not {chain[2]!r}: did you mean steps.{chain[1]}.{meant}?"
+            yield f"a step has {fields}, not {path[2]!r}: did you mean steps.{path[1]}.{suggestion}?"
 
 
 def check_expression(text: str, names: AllowedNames) -> Iterator[str]:
@@ -93,8 +93,8 @@ def check_expression(text: str, names: AllowedNames) -> Iterator[str]:
 def check_text(text: str, names: AllowedNames) -> Iterator[str]:
     """Yield the errors of a text that may contain expressions."""
     try:
-        parsed = TextTemplate.parse(text)
+        template = TextTemplate.parse(text)
     except InvalidExpression as error:
         yield str(error)
     else:
-        yield from names.check(frozenset[NamePath]().union(*(one.paths for one in parsed.expressions)))
+        yield from names.check(frozenset[NamePath]().union(*(expression.paths for expression in template.expressions)))

@@ -31,7 +31,7 @@ CALL_SIZE = 40
 
 def check_size(size: int) -> None:
     if size > TEXT_LIMIT:
-        raise SecurityError(f"it would make something of {size:,} characters or items: {TEXT_LIMIT:,} are allowed")
+        raise SecurityError(f"its value would have {size:,} characters or items, but only {TEXT_LIMIT:,} are allowed")
 
 
 class MeteredContext(Context):
@@ -49,7 +49,7 @@ class MeteredContext(Context):
         """
         self._left -= size
         if self._left < 0:
-            raise SecurityError(f"it would take more than {WORK_LIMIT:,} characters and items to work this out")
+            raise SecurityError(f"evaluating it uses more than {WORK_LIMIT:,} characters and items: simplify it")
 
 
 def spend(context: Context | None, size: int) -> None:
@@ -76,15 +76,15 @@ def meter(function: Callable[..., Any], weight: int = 1) -> Callable[..., Any]:
 
     `weight` is the cost of a character of its text: filters that take characters one by one are slower.
     """
-    wants: str | None = getattr(getattr(function, "jinja_pass_arg", None), "name", None)
+    pass_arg: str | None = getattr(getattr(function, "jinja_pass_arg", None), "name", None)
 
     def measure(context: Context, value: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - any value
-        first = {"context": context, "eval_context": context.eval_ctx, "environment": context.environment}
-        passed = () if wants is None else (first[wants],)
+        choices = {"context": context, "eval_context": context.eval_ctx, "environment": context.environment}
+        passed = () if pass_arg is None else (choices[pass_arg],)
         spend(context, CALL_SIZE + (len(value) * weight if isinstance(value, str) else 0))
-        made = function(*passed, _read(context, value), *args, **kwargs)
-        spend(context, size_of(made))
-        return made
+        result = function(*passed, _read(context, value), *args, **kwargs)
+        spend(context, size_of(result))
+        return result
 
     return pass_context(measure)
 
@@ -95,7 +95,7 @@ def _read(context: Context, value: Any) -> Any:  # noqa: ANN401 - likewise
         spend(context, sum(map(_length, cast("list[Any]", value))))
     elif isinstance(value, Mapping):
         pairs = cast("Mapping[Any, Any]", value).items()
-        spend(context, sum(_length(key) + _length(one) for key, one in pairs))
+        spend(context, sum(_length(key) + _length(item) for key, item in pairs))
     elif isinstance(value, Iterator):
         return _counted(context, cast("Iterator[Any]", value))
     return cast("Any", value)
@@ -122,21 +122,21 @@ def check_operation(operator: str, left: object, right: object) -> None:
 
 
 def _check_product(left: object, right: object) -> None:
-    for many, times in ((left, right), (right, left)):
-        if isinstance(many, Sequence) and isinstance(times, int):
-            check_size(len(cast("Sequence[Any]", many)) * max(times, 0))
+    for sequence, times in ((left, right), (right, left)):
+        if isinstance(sequence, Sequence) and isinstance(times, int):
+            check_size(len(cast("Sequence[Any]", sequence)) * max(times, 0))
     _check_bits(left, right)
 
 
 def _check_power(left: object, right: object) -> None:
     if isinstance(left, int) and isinstance(right, int) and left.bit_length() * abs(right) > BITS_LIMIT:
-        raise SecurityError(f"{left} ** {right} is too large a number")
+        raise SecurityError(f"{left} ** {right} would be too large a number")
 
 
 def _check_remainder(left: object, right: object) -> None:
     _check_bits(left, right)
     if isinstance(left, str):
-        raise SecurityError("% does not put values into text: write the text with {{ … }} in it")
+        raise SecurityError("% does not format text: write the text with {{ … }} in it")
 
 
 def _check_sum(left: object, right: object) -> None:
@@ -147,7 +147,7 @@ def _check_sum(left: object, right: object) -> None:
 
 def _check_bits(left: object, right: object) -> None:
     if isinstance(left, int) and isinstance(right, int) and left.bit_length() + right.bit_length() > BITS_LIMIT:
-        raise SecurityError("this would be too large a number")
+        raise SecurityError("the number would be too large")
 
 
 DIGITS_LIMIT = 1_000
@@ -187,15 +187,15 @@ def replace(text: str, old: str, new: str) -> str:
 
 def rounded(number: float, digits: int = 0) -> float:
     if not -15 <= digits <= 15:
-        raise SecurityError(f"a number is rounded to -15 to 15 digits, not {digits}")
+        raise SecurityError(f"a number can be rounded to -15 to 15 digits, not {digits}")
     return round(number, digits)
 
 
 def integer(value: Any, default: int = 0, base: int = 10) -> Any:  # noqa: ANN401 - any value of an expression
     if not 2 <= base <= 16:
-        raise SecurityError(f"a number is read to a base of 2 to 16, not {base}")
+        raise SecurityError(f"the base of a number can be 2 to 16, not {base}")
     if isinstance(value, str) and len(value) > DIGITS_LIMIT:
-        raise SecurityError(f"a number is read of at most {DIGITS_LIMIT:,} characters, not {len(value):,}")
+        raise SecurityError(f"a number can have at most {DIGITS_LIMIT:,} characters, not {len(value):,}")
     return do_int(value, default, base)
 
 
@@ -234,7 +234,7 @@ def to_json_value(value: Any) -> Json:  # noqa: ANN401 - likewise
 
 
 class _JsonConverter:
-    """Converts a value to JSON. It counts all of it: a list may hold the same large value many times."""
+    """Converts a value to JSON. It counts all of it: a list may contain the same large value many times."""
 
     def __init__(self) -> None:
         self._size = 0
@@ -250,9 +250,9 @@ class _JsonConverter:
             # Raises the error that names the missing value.
             str(value)
         if isinstance(value, Mapping):
-            return {_key(key): self.convert(one) for key, one in cast("Mapping[Any, Any]", value).items()}
+            return {_key(key): self.convert(item) for key, item in cast("Mapping[Any, Any]", value).items()}
         if isinstance(value, Iterable):
-            return [self.convert(one) for one in cast("Iterable[Any]", value)]
+            return [self.convert(item) for item in cast("Iterable[Any]", value)]
         raise TypeError(f"it is a {type(cast('object', value)).__name__}, which is not JSON")
 
 
@@ -270,8 +270,8 @@ class DescriptiveUndefined(StrictUndefined):
         name, owner = self._undefined_name, self._undefined_obj
         if isinstance(owner, Mapping):
             keys = [str(key) for key in cast("Mapping[Any, Any]", owner)]
-            there = ", ".join(keys[:10]) + (", …" if len(keys) > 10 else "") if keys else "nothing"
-            return f"there is no {name!r}: there is {there}"
+            available = ", ".join(keys[:10]) + (", …" if len(keys) > 10 else "") if keys else "none"
+            return f"there is no {name!r}: the keys are {available}"
         if owner is None or isinstance(owner, bool | int | float | str | list):
             return f"there is no {name!r} in {_kind(cast('object', owner))}"
         return f"there is no {name!r}"
@@ -287,7 +287,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def __init__(self) -> None:
         super().__init__(undefined=DescriptiveUndefined, autoescape=False, keep_trailing_newline=True, cache_size=0)
-        own = {
+        bounded = {
             "join": join,
             "replace": replace,
             "round": rounded,
@@ -297,7 +297,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             "fromjson": from_json,
             "int": integer,
         }
-        allowed = {name: FILTERS[name] for name in SAFE_FILTERS} | own
+        allowed = {name: FILTERS[name] for name in SAFE_FILTERS} | bounded
         self.filters = {
             name: meter(function, VALUE_SIZE if name in PER_CHARACTER_FILTERS else 1)
             for name, function in allowed.items()
@@ -322,9 +322,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:  # noqa: ANN401
         check_operation(operator, left, right)
-        made = super().call_binop(context, operator, left, right)
-        spend(context, size_of(made))
-        return made
+        result = super().call_binop(context, operator, left, right)
+        spend(context, size_of(result))
+        return result
 
     def call_test(  # Jinja's signature
         self,
@@ -340,6 +340,6 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return super().call_test(name, value, args, kwargs, context, eval_ctx)
 
     def call(self, context: Context, function: Any, /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        made = super().call(context, function, *args, **kwargs)
-        spend(context, size_of(made))
-        return made
+        result = super().call(context, function, *args, **kwargs)
+        spend(context, size_of(result))
+        return result

@@ -26,7 +26,7 @@ NamePath: TypeAlias = tuple[str, ...]
 SOURCE_LIMIT = 4_000
 """Characters of one expression."""
 
-MISSING_HINTS = {"env": "the variable {} is not set where this runs", "data": "the data has no '{}' yet"}
+MISSING_HINTS = {"env": "the environment variable {} is not set in this process", "data": "the data has no '{}' yet"}
 
 SANDBOX = Sandbox()
 _VALUE = "_value"
@@ -50,13 +50,13 @@ class Expression:
         try:
             # `~` joins text without a bound.
             if isinstance(node, nodes.Concat) or node.find(nodes.Concat) is not None:
-                raise InvalidExpression("`~` is not taken here: use `+`, or the filter join")
-            self.paths = frozenset(_chains(node))
+                raise InvalidExpression("`~` is not supported: use `+`, or the filter join")
+            self.paths = frozenset(_name_paths(node))
             self._compiled: CompiledTemplate = SANDBOX.from_string(nodes.Template([assign], lineno=1))
         except TemplateError as error:
             raise InvalidExpression(f"{source!r}: {error.message}") from error
         except NESTING_ERRORS as error:
-            raise InvalidExpression("this expression is nested too deep") from error
+            raise InvalidExpression("this expression is nested too deeply: simplify it") from error
 
     @classmethod
     def parse(cls, text: str) -> "Expression":
@@ -68,23 +68,25 @@ class Expression:
         if len(text) > SOURCE_LIMIT:
             raise InvalidExpression(f"an expression has at most {SOURCE_LIMIT:,} characters")
         if text.strip().startswith("{{"):
-            raise InvalidExpression(f"{text!r} is an expression anyway: write it without {{{{ and }}}}")
+            raise InvalidExpression(f"{text!r} is always read as an expression: write it without {{{{ and }}}}")
         try:
             parser = Parser(SANDBOX, text, state="variable")
             node = parser.parse_expression()
             if not parser.stream.eos:
                 hint = ": did you mean ==?" if parser.stream.current.type == "assign" else ""
-                raise InvalidExpression(f"{text!r} goes on after its end: {parser.stream.current}{hint}")
+                raise InvalidExpression(
+                    f"{text!r} has more after the end of the expression: {parser.stream.current}{hint}"
+                )
         except TemplateError as error:
-            raise InvalidExpression(f"{text!r} is no expression: {error.message}") from error
+            raise InvalidExpression(f"{text!r} is not an expression: {error.message}") from error
         except NESTING_ERRORS as error:
-            raise InvalidExpression("this expression is nested too deep") from error
+            raise InvalidExpression("this expression is nested too deeply: simplify it") from error
         return cls(node, text)
 
     @cached_property
     def names(self) -> frozenset[str]:
         """The first names of its paths."""
-        return frozenset(chain[0] for chain in self.paths)
+        return frozenset(path[0] for path in self.paths)
 
     def evaluate(self, scope: Scope) -> Json:
         """Evaluate the expression with these values.
@@ -100,43 +102,45 @@ class Expression:
             size = len(encode(value, what="it"))
         except Exception as error:
             # A filter may raise anything for unsuitable values. All of it is about this expression.
-            why = self._absent(scope, str(error)) if isinstance(error, UndefinedError) else None
-            raise ExpressionFailed(f"{self.source!r} can't be worked out: {why or error}") from error
+            hint = self._missing_hint(scope, str(error)) if isinstance(error, UndefinedError) else None
+            raise ExpressionFailed(f"{self.source!r} can't be evaluated: {hint or error}") from error
         if size > TEXT_LIMIT:
-            raise ExpressionFailed(f"{self.source!r} is too large: {size:,} bytes, and {TEXT_LIMIT:,} are allowed")
+            raise ExpressionFailed(
+                f"the value of {self.source!r} is too large: {size:,} bytes, but only {TEXT_LIMIT:,} are allowed"
+            )
         return value
 
-    def _absent(self, scope: Scope, told: str) -> str | None:
-        """Return a hint if the missing value comes from outside the file. Only the file's author knows the others."""
-        for root, words in MISSING_HINTS.items():
-            there = scope.get(root)
-            for chain in sorted(self.paths):
-                first, *rest = chain
-                is_absent = first == root and bool(rest) and isinstance(there, Mapping) and rest[0] not in there
-                if is_absent and told.startswith(f"there is no {rest[0]!r}"):
-                    return words.format(rest[0])
+    def _missing_hint(self, scope: Scope, message: str) -> str | None:
+        """Return a hint if the missing value comes from outside the file. Other names are the file's own."""
+        for root, hint in MISSING_HINTS.items():
+            values = scope.get(root)
+            for path in sorted(self.paths):
+                first, *rest = path
+                is_missing = first == root and bool(rest) and isinstance(values, Mapping) and rest[0] not in values
+                if is_missing and message.startswith(f"there is no {rest[0]!r}"):
+                    return hint.format(rest[0])
         return None
 
 
-def _chains(node: nodes.Node) -> Iterator[NamePath]:
-    chain = _chain(node)
-    if chain is not None:
-        if chain[0] not in SANDBOX.globals:
-            yield chain
+def _name_paths(node: nodes.Node) -> Iterator[NamePath]:
+    path = _name_path(node)
+    if path is not None:
+        if path[0] not in SANDBOX.globals:
+            yield path
         return
     for child in node.iter_child_nodes():
-        yield from _chains(child)
+        yield from _name_paths(child)
 
 
-def _chain(node: nodes.Node) -> NamePath | None:
+def _name_path(node: nodes.Node) -> NamePath | None:
     match node:
         case nodes.Name():
             return (node.name,)
         case nodes.Getattr():
-            before = _chain(node.node)
+            before = _name_path(node.node)
             return None if before is None else (*before, node.attr)
         case nodes.Getitem(arg=nodes.Const(value=str())):
-            before = _chain(node.node)
+            before = _name_path(node.node)
             return None if before is None else (*before, str(cast("nodes.Const", node.arg).value))
         case _:
             return None
@@ -165,14 +169,14 @@ class TextTemplate:
         try:
             kinds = {kind for _, kind, _ in SANDBOX.lex(text)}
             if not kinds.isdisjoint({"block_begin", "comment_begin", "raw_begin"}):
-                raise InvalidExpression("only {{ … }} is taken here: for the characters {% or {#, write {{ '{%' }}")
+                raise InvalidExpression("only {{ … }} is supported: for the characters {% or {#, write {{ '{%' }}")
             parsed = SANDBOX.parse(text)
         except TemplateError as error:
             is_open = "unexpected end of template" in (error.message or "")
-            why = "a {{ is not closed: add }}" if is_open else error.message
-            raise InvalidExpression(f"{text!r}: {why}") from error
+            fault = "a {{ is not closed: add }}" if is_open else error.message
+            raise InvalidExpression(f"{text!r}: {fault}") from error
         except NESTING_ERRORS as error:
-            raise InvalidExpression("this expression is nested too deep") from error
+            raise InvalidExpression("this expression is nested too deeply: simplify it") from error
         return cls(tuple(_parts(parsed, text)))
 
     @property
@@ -190,7 +194,7 @@ class TextTemplate:
         texts = [part if isinstance(part, str) else _inserted(part, scope) for part in self.parts]
         size = sum(map(len, texts))
         if size > TEXT_LIMIT:
-            raise ExpressionFailed(f"a text is too large: {size:,} characters, and {TEXT_LIMIT:,} are allowed")
+            raise ExpressionFailed(f"a text is too large: {size:,} characters, but only {TEXT_LIMIT:,} are allowed")
         return "".join(texts)
 
 
@@ -232,7 +236,7 @@ class Template:
     @cached_property
     def names(self) -> frozenset[str]:
         """The first names of its expressions' paths."""
-        return frozenset(chain[0] for chain in self.paths)
+        return frozenset(path[0] for path in self.paths)
 
     def render(self, scope: Scope) -> Json:
         """Return the value with all its expressions evaluated.
@@ -246,9 +250,9 @@ class Template:
         if isinstance(value, str):
             return self._texts[value].render(scope)
         if isinstance(value, Mapping):
-            return {key: self._render(one, scope) for key, one in value.items()}
+            return {key: self._render(item, scope) for key, item in value.items()}
         if isinstance(value, list):
-            return [self._render(one, scope) for one in value]
+            return [self._render(item, scope) for item in value]
         return value
 
 
@@ -256,8 +260,8 @@ def _texts(value: Json) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from _texts(one)
+        for item in value.values():
+            yield from _texts(item)
     elif isinstance(value, list):
-        for one in value:
-            yield from _texts(one)
+        for item in value:
+            yield from _texts(item)

@@ -43,7 +43,7 @@ class EdgeRoute:
     """The route of an edge, and the position of its label."""
 
     edge: Edge
-    places: tuple[NodePosition, ...]
+    positions: tuple[NodePosition, ...]
     """The positions on the route, from its source to its target."""
     label: NodePosition | None
 
@@ -59,15 +59,15 @@ class Layout:
 
 
 def lay_out(graph: Graph, sizes: Mapping[str, Size], labels: Mapping[Edge, Size]) -> Layout:
-    """Position all boxes and edges, by the size of each box and each label. Edges to the same box take none."""
+    """Position all boxes and edges, by the size of each box and each label. Edges from a box to itself are ignored."""
     edges = [edge for edge in dict.fromkeys(graph.edges) if edge.source != edge.target]
-    turned = _back_edges(graph, edges)
-    layers = _layers_of(graph, edges, turned)
+    back_edges = _back_edges(graph, edges)
+    layers = _layers_of(graph, edges, back_edges)
     boxes = {name: NodePosition(*sizes[name], layer) for name, layer in layers.items()}
     rows: list[list[NodePosition]] = [[] for _ in range(max(layers.values(), default=0) + 1)]
-    for place in boxes.values():
-        rows[place.layer].append(place)
-    routes = tuple(_route(edge, edge in turned, boxes, rows, labels.get(edge)) for edge in edges)
+    for position in boxes.values():
+        rows[position.layer].append(position)
+    routes = tuple(_route(edge, edge in back_edges, boxes, rows, labels.get(edge)) for edge in edges)
     _order(rows)
     width, height = _position(rows)
     return Layout(boxes, routes, width, height)
@@ -78,57 +78,57 @@ def _back_edges(graph: Graph, edges: Iterable[Edge]) -> set[Edge]:
     out: dict[str, list[Edge]] = {node.name: [] for node in graph.nodes}
     for edge in edges:
         out[edge.source].append(edge)
-    turned, open_names, done = set[Edge](), set[str](), set[str]()
+    back_edges, open_names, done = set[Edge](), set[str](), set[str]()
     for first in sorted(graph.nodes, key=lambda node: not node.is_start):
-        way = [(first.name, iter(out[first.name]))] if first.name not in done else []
-        open_names.update(name for name, _ in way)
-        while way:
-            name, left = way[-1]
-            edge = next(left, None)
+        stack = [(first.name, iter(out[first.name]))] if first.name not in done else []
+        open_names.update(name for name, _ in stack)
+        while stack:
+            name, remaining = stack[-1]
+            edge = next(remaining, None)
             if edge is None:
-                way.pop()
+                stack.pop()
                 open_names.discard(name)
                 done.add(name)
             elif edge.target in open_names:
-                turned.add(edge)
+                back_edges.add(edge)
             elif edge.target not in done:
                 open_names.add(edge.target)
-                way.append((edge.target, iter(out[edge.target])))
-    return turned
+                stack.append((edge.target, iter(out[edge.target])))
+    return back_edges
 
 
-def _layers_of(graph: Graph, edges: list[Edge], turned: set[Edge]) -> dict[str, int]:
+def _layers_of(graph: Graph, edges: list[Edge], back_edges: set[Edge]) -> dict[str, int]:
     """Put each box two layers below its lowest predecessor: the layer between them is for edge labels."""
-    downward = [(edge.target, edge.source) if edge in turned else (edge.source, edge.target) for edge in edges]
+    downward = [(edge.target, edge.source) if edge in back_edges else (edge.source, edge.target) for edge in edges]
     into: dict[str, list[str]] = {node.name: [] for node in graph.nodes}
     for source, target in downward:
         into[target].append(source)
     layers: dict[str, int] = {}
     waiting = list(into)
     while waiting:
-        ready = [name for name in waiting if all(one in layers for one in into[name])]
-        layers |= {name: max((layers[one] + 2 for one in into[name]), default=0) for name in ready}
+        ready = [name for name in waiting if all(source in layers for source in into[name])]
+        layers |= {name: max((layers[source] + 2 for source in into[name]), default=0) for name in ready}
         waiting = [name for name in waiting if name not in layers]
     return {name: layers[name] for name in into}
 
 
 def _route(
-    edge: Edge, is_turned: bool, boxes: Mapping[str, NodePosition], rows: list[list[NodePosition]], label: Size | None
+    edge: Edge, is_reversed: bool, boxes: Mapping[str, NodePosition], rows: list[list[NodePosition]], label: Size | None
 ) -> EdgeRoute:
-    upper, lower = (edge.target, edge.source) if is_turned else (edge.source, edge.target)
-    way, written = [boxes[upper]], None
+    upper, lower = (edge.target, edge.source) if is_reversed else (edge.source, edge.target)
+    positions, label_position = [boxes[upper]], None
     for layer in range(boxes[upper].layer + 1, boxes[lower].layer):
-        if label is not None and written is None:
-            place = written = NodePosition(*label, layer)
+        if label is not None and label_position is None:
+            position = label_position = NodePosition(*label, layer)
         else:
-            place = NodePosition(BEND, 0.0, layer)
-        rows[layer].append(place)
-        way.append(place)
-    way.append(boxes[lower])
-    for one, next_one in pairwise(way):
-        one.below.append(next_one)
-        next_one.above.append(one)
-    return EdgeRoute(edge, tuple(reversed(way) if is_turned else way), written)
+            position = NodePosition(BEND, 0.0, layer)
+        rows[layer].append(position)
+        positions.append(position)
+    positions.append(boxes[lower])
+    for above, below in pairwise(positions):
+        above.below.append(below)
+        below.above.append(above)
+    return EdgeRoute(edge, tuple(reversed(positions) if is_reversed else positions), label_position)
 
 
 def _order(rows: list[list[NodePosition]]) -> None:
@@ -136,56 +136,56 @@ def _order(rows: list[list[NodePosition]]) -> None:
     for sweep in range(SWEEPS):
         is_down = sweep % 2 == 0
         for row in rows if is_down else reversed(rows):
-            ranks = {one: rank for other in rows for rank, one in enumerate(other)}
-            row.sort(key=lambda one: _middle([ranks[near] for near in _near(one, is_down=is_down)], ranks[one]))
+            ranks = {item: rank for items in rows for rank, item in enumerate(items)}
+            row.sort(key=lambda item: _mean([ranks[near] for near in _neighbours(item, is_down=is_down)], ranks[item]))
 
 
-def _near(place: NodePosition, *, is_down: bool) -> list[NodePosition]:
-    return place.above if is_down else place.below
+def _neighbours(item: NodePosition, *, is_down: bool) -> list[NodePosition]:
+    return item.above if is_down else item.below
 
 
-def _middle(values: list[int], otherwise: float) -> float:
-    return sum(values) / len(values) if values else otherwise
+def _mean(values: list[int], default: float) -> float:
+    return sum(values) / len(values) if values else default
 
 
 def _position(rows: list[list[NodePosition]]) -> Size:
     top = MARGIN
     for row in rows:
-        tallest = max((one.height for one in row), default=0.0)
+        tallest = max((item.height for item in row), default=0.0)
         x = 0.0
-        for one in row:
+        for item in row:
             # An edge that passes through is as high as the tallest box in the layer.
-            one.height = one.height or tallest
-            one.x, one.y = x + one.width / 2, top + (tallest - one.height) / 2
-            x += one.width + GAP
+            item.height = item.height or tallest
+            item.x, item.y = x + item.width / 2, top + (tallest - item.height) / 2
+            x += item.width + GAP
         top += tallest + ROW_GAP
     for sweep in range(SWEEPS):
         is_down = sweep % 2 == 0
         for row in rows if is_down else reversed(rows):
             _move(row, is_down=is_down)
-    everything = [one for row in rows for one in row]
-    left = min((one.x - one.width / 2 for one in everything), default=0.0)
-    for one in everything:
-        one.x += MARGIN - left
-    right = max((one.x + one.width / 2 for one in everything), default=0.0)
+    items = [item for row in rows for item in row]
+    left = min((item.x - item.width / 2 for item in items), default=0.0)
+    for item in items:
+        item.x += MARGIN - left
+    right = max((item.x + item.width / 2 for item in items), default=0.0)
     return right + MARGIN, top - ROW_GAP + MARGIN
 
 
 def _move(row: list[NodePosition], *, is_down: bool) -> None:
     """Move items towards their neighbours without overlap: the mean of pushing from the left and from the right."""
-    wanted = [_wanted(one, is_down=is_down) for one in row]
-    rightward, leftward = list(wanted), list(wanted)
-    for at in range(1, len(row)):
-        rightward[at] = max(rightward[at], rightward[at - 1] + _apart(row[at - 1], row[at]))
-        leftward[-at - 1] = min(leftward[-at - 1], leftward[-at] - _apart(row[-at - 1], row[-at]))
-    for one, right, left in zip(row, rightward, leftward, strict=True):
-        one.x = (right + left) / 2
+    preferred = [_preferred_x(item, is_down=is_down) for item in row]
+    rightward, leftward = list(preferred), list(preferred)
+    for index in range(1, len(row)):
+        rightward[index] = max(rightward[index], rightward[index - 1] + _distance(row[index - 1], row[index]))
+        leftward[-index - 1] = min(leftward[-index - 1], leftward[-index] - _distance(row[-index - 1], row[-index]))
+    for item, right, left in zip(row, rightward, leftward, strict=True):
+        item.x = (right + left) / 2
 
 
-def _wanted(place: NodePosition, *, is_down: bool) -> float:
-    near = _near(place, is_down=is_down)
-    return sum(one.x for one in near) / len(near) if near else place.x
+def _preferred_x(item: NodePosition, *, is_down: bool) -> float:
+    neighbours = _neighbours(item, is_down=is_down)
+    return sum(near.x for near in neighbours) / len(neighbours) if neighbours else item.x
 
 
-def _apart(one: NodePosition, other: NodePosition) -> float:
-    return (one.width + other.width) / 2 + GAP
+def _distance(left: NodePosition, right: NodePosition) -> float:
+    return (left.width + right.width) / 2 + GAP

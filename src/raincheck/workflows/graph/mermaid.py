@@ -41,16 +41,16 @@ def _lines(graph: Graph) -> Iterator[str]:
         yield f"    start{number}(( )) --> {ids[node.name]}"
     for edge in graph.edges:
         yield f"    {ids[edge.source]} {_arrow(edge)} {ids[edge.target]}"
-    for look, colours in COLOURS.items():
-        named = [ids[node.name] for node in graph.nodes if node.kind is look]
-        if named:
-            yield f"    classDef {look} {colours}"
-            yield f"    class {','.join(named)} {look}"
+    for kind, colours in COLOURS.items():
+        members = [ids[node.name] for node in graph.nodes if node.kind is kind]
+        if members:
+            yield f"    classDef {kind} {colours}"
+            yield f"    class {','.join(members)} {kind}"
 
 
 def _box(node: Node) -> str:
-    begin, end = SHAPES[node.kind]
-    return f'{begin}"{"<br/>".join(map(_escaped, (node.name, *node.lines)))}"{end}'
+    start, end = SHAPES[node.kind]
+    return f'{start}"{"<br/>".join(map(_escaped, (node.name, *node.lines)))}"{end}'
 
 
 def _arrow(edge: Edge) -> str:
@@ -59,4 +59,4 @@ def _arrow(edge: Edge) -> str:
 
 
 def _escaped(text: str) -> str:
-    return "".join(ESCAPED.get(one, one) if one.isprintable() else " " for one in text)
+    return "".join(ESCAPED.get(character, character) if character.isprintable() else " " for character in text)

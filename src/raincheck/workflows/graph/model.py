@@ -1,7 +1,7 @@
 """The graph of a workflow: boxes with text, and edges between them.
 
-A pipeline's graph has its steps, with what each does and when, and the order in which they start. A state machine's
-graph has its states, with their actions, and the transitions between them.
+A pipeline's graph shows its steps, each with its action and conditions, and the order in which they start. A state
+machine's graph shows its states, with their actions, and the transitions between them.
 """
 
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ class Node:
     """Unique in its graph."""
     kind: NodeKind
     lines: tuple[str, ...] = ()
-    """What it does and when, shown below its name."""
+    """Its action and conditions, shown below its name."""
     is_start: bool = False
 
 
@@ -91,14 +91,14 @@ END_NODE_KINDS = {"success": NodeKind.SUCCESS, "failure": NodeKind.FAILURE, "can
 def graph_of_machine(machine: Machine) -> Graph:
     """Return the graph of a state machine."""
     nodes = tuple(
-        Node(state.name, _look(state), tuple(_state_lines(state)), is_start=state.name == machine.initial)
+        Node(state.name, _node_kind(state), tuple(_state_lines(state)), is_start=state.name == machine.initial)
         for state in machine.states
     )
-    edges = tuple(_edge(state, one) for state in machine.states for one in state.transitions)
+    edges = tuple(_edge(state, transition) for state in machine.states for transition in state.transitions)
     return Graph(machine.name, machine.description or "", nodes, edges)
 
 
-def _look(state: State) -> NodeKind:
+def _node_kind(state: State) -> NodeKind:
     return NodeKind.STATE if state.kind is None else END_NODE_KINDS[state.kind]
 
 
@@ -106,19 +106,19 @@ def _state_lines(state: State) -> Iterator[str]:
     if state.kind is not None:
         yield state.kind
     if state.action is not None:
-        yield clip(state.label or "does something")
+        yield clip(state.label or "runs an action")
     if state.timeout is not None:
         yield clip(f"after {format_duration(state.timeout.after)}: {state.timeout.action}")
 
 
 def _edge(state: State, transition: Transition) -> Edge:
     reason = " (with a reason)" if transition.requires_reason else ""
-    timed = None if state.timeout is None else state.timeout.action
-    label = clip(f"{transition.action}{_when(transition)}{reason}")
-    return Edge(state.name, transition.to, label, is_exception=transition.action in (state.on_error, timed))
+    on_timeout = None if state.timeout is None else state.timeout.action
+    label = clip(f"{transition.action}{_condition(transition)}{reason}")
+    return Edge(state.name, transition.to, label, is_exception=transition.action in (state.on_error, on_timeout))
 
 
-def _when(transition: Transition) -> str:
+def _condition(transition: Transition) -> str:
     """Return the guard in brackets, or the condition on the action's outcome that picks the transition."""
     if isinstance(transition.guard, str):
         return f" [{transition.label or transition.guard}]"
@@ -166,7 +166,7 @@ def _step_lines(step: StepModel) -> Iterator[str]:
     if step.timeout is not None:
         yield f"within {format_duration(step.timeout)}"
     if step.on_error == "continue":
-        yield "goes on if it fails"
+        yield "continues if it fails"
 
 
 def describe_action(action: ActionModel) -> str:
@@ -175,22 +175,24 @@ def describe_action(action: ActionModel) -> str:
 
 
 def _describe_arguments(action: ActionModel) -> str:
-    said: Any = getattr(action, action.kind)
+    options: Any = getattr(action, action.kind)
     match action.kind:
         case "run":
             return _describe_command(action.run) if action.run is not None else ""
         case "http":
             return _describe_request(action.http) if action.http is not None else ""
         case "call":
-            return f"{said.tool} of {said.server}"
+            return f"{options.tool} of {options.server}"
         case "ask":
-            return str(said.message)
+            return str(options.message)
         case "sample":
-            return str(said.prompt or said.messages[-1].text)
+            return str(options.prompt or options.messages[-1].text)
         case "set":
-            return ", ".join(cast("dict[str, object]", said)) if isinstance(said, dict) else _describe_value(said)
+            return (
+                ", ".join(cast("dict[str, object]", options)) if isinstance(options, dict) else _describe_value(options)
+            )
         case _:
-            return str(said)
+            return str(options)
 
 
 def _describe_command(run: RunModel) -> str:

@@ -13,7 +13,7 @@ from raincheck.workflows.graph.model import Graph, Node, NodeKind, clip
 CHARACTER, LINE, PADDING = 6.9, 17.0, 12.0
 """The highest average width of a character, the height of a line, and the padding of a box, in the font used."""
 
-NARROWEST = 72.0
+MIN_WIDTH = 72.0
 
 LOOP = 34.0
 """The width of an edge that leads back to its own box."""
@@ -45,7 +45,7 @@ def as_svg(graph: Graph) -> str:
     """Return the SVG picture of a graph."""
     loops = _loops_of(graph)
     # With the same space on both sides: positions are centres.
-    sizes = {node.name: _room_of(node, loops.get(node.name)) for node in graph.nodes}
+    sizes = {node.name: _total_size(node, loops.get(node.name)) for node in graph.nodes}
     labels = {edge: (_width(edge.label) + 8, LINE) for edge in graph.edges if edge.label}
     layout = lay_out(graph, sizes, labels)
     return "\n".join([*_lines(graph, layout, loops), ""])
@@ -58,7 +58,7 @@ def _loops_of(graph: Graph) -> dict[str, str]:
     return {name: clip(", ".join(edge.label for edge in loops if edge.source == name)) for name in names}
 
 
-def _room_of(node: Node, loop: str | None) -> tuple[float, float]:
+def _total_size(node: Node, loop: str | None) -> tuple[float, float]:
     width, height = _size_of(node)
     return width + (0 if loop is None else 2 * (LOOP + _width(loop))), height
 
@@ -86,7 +86,7 @@ def _lines(graph: Graph, layout: Layout, loops: Mapping[str, str]) -> Iterator[s
             yield from _loop(loops[node.name], node, layout.boxes[node.name])
     for route in layout.routes:
         if route.label is not None:
-            yield from _written(route.edge.label, route.label)
+            yield from _edge_label(route.edge.label, route.label)
     for node in graph.nodes:
         yield from _box(node, layout.boxes[node.name])
     yield "</g>"
@@ -95,46 +95,47 @@ def _lines(graph: Graph, layout: Layout, loops: Mapping[str, str]) -> Iterator[s
 
 def _size_of(node: Node) -> tuple[float, float]:
     widest = max(_width(line) for line in (node.name, *node.lines))
-    return max(NARROWEST, widest + 2 * PADDING), LINE * (1 + len(node.lines)) + PADDING
+    return max(MIN_WIDTH, widest + 2 * PADDING), LINE * (1 + len(node.lines)) + PADDING
 
 
 def _width(text: str) -> float:
     # Chinese, Japanese and Korean characters, and most pictographs, are about twice as wide.
-    return sum(CHARACTER if ord(one) < 0x2E80 else 2 * CHARACTER for one in text)
+    return sum(CHARACTER if ord(character) < 0x2E80 else 2 * CHARACTER for character in text)
 
 
-def _box(node: Node, place: NodePosition) -> Iterator[str]:
+def _box(node: Node, position: NodePosition) -> Iterator[str]:
     width, height = _size_of(node)
-    left, radius = place.x - width / 2, 6 if node.kind in (NodeKind.WORK, NodeKind.REACH, NodeKind.ASK) else 16
+    left, radius = position.x - width / 2, 6 if node.kind in (NodeKind.WORK, NodeKind.REACH, NodeKind.ASK) else 16
     yield f'<g class="node"><title>{_text(" · ".join((node.name, *node.lines)))}</title>'
     if node.is_start:
-        yield f'<circle class="start" cx="{place.x:.1f}" cy="{place.y - 12:.1f}" r="4"/>'
+        yield f'<circle class="start" cx="{position.x:.1f}" cy="{position.y - 12:.1f}" r="4"/>'
     yield (
-        f'<rect class="box {node.kind}" x="{left:.1f}" y="{place.y:.1f}" width="{width:.1f}" '
+        f'<rect class="box {node.kind}" x="{left:.1f}" y="{position.y:.1f}" width="{width:.1f}" '
         f'height="{height:.1f}" rx="{radius}"/>'
     )
     for number, line in enumerate((node.name, *node.lines)):
-        kind, y = "line" if number else "name", place.y + PADDING / 2 + LINE * (number + 0.75)
-        yield f'<text class="{kind}" x="{place.x:.1f}" y="{y:.1f}" text-anchor="middle">{_text(line)}</text>'
+        kind, y = "line" if number else "name", position.y + PADDING / 2 + LINE * (number + 0.75)
+        yield f'<text class="{kind}" x="{position.x:.1f}" y="{y:.1f}" text-anchor="middle">{_text(line)}</text>'
     yield "</g>"
 
 
-def _written(label: str, place: NodePosition) -> Iterator[str]:
-    left = place.x - place.width / 2
+def _edge_label(label: str, position: NodePosition) -> Iterator[str]:
+    left = position.x - position.width / 2
     yield (
-        f'<rect class="paper" x="{left:.1f}" y="{place.y:.1f}" width="{place.width:.1f}" height="{place.height:.1f}"/>'
+        f'<rect class="paper" x="{left:.1f}" y="{position.y:.1f}" width="{position.width:.1f}" '
+        f'height="{position.height:.1f}"/>'
     )
-    y = place.y + 0.75 * LINE
-    yield f'<text class="written" x="{place.x:.1f}" y="{y:.1f}" text-anchor="middle">{_text(label)}</text>'
+    y = position.y + 0.75 * LINE
+    yield f'<text class="written" x="{position.x:.1f}" y="{y:.1f}" text-anchor="middle">{_text(label)}</text>'
 
 
 def _path(route: EdgeRoute) -> str:
     """Return a curve that leaves straight, bends softly between layers, and arrives straight."""
-    first, last = route.places[0], route.places[-1]
+    first, last = route.positions[0], route.positions[-1]
     is_down = first.y < last.y
     points = [(first.x, first.y + first.height if is_down else first.y)]
-    for one in (place for place in route.places[1:-1] if place.height):
-        ends = [(one.x, one.y), (one.x, one.y + one.height)]
+    for position in (position for position in route.positions[1:-1] if position.height):
+        ends = [(position.x, position.y), (position.x, position.y + position.height)]
         points += ends if is_down else reversed(ends)
     points.append((last.x, last.y if is_down else last.y + last.height))
     path = "M{:.1f} {:.1f}".format(*points[0])
@@ -149,14 +150,18 @@ def _arrow(path: str, *, is_exception: bool = False) -> str:
     return f'<path class="{kind}" d="{path}" marker-end="url(#head)"/>'
 
 
-def _loop(label: str, node: Node, place: NodePosition) -> Iterator[str]:
-    right, top, low = place.x + _size_of(node)[0] / 2, place.y + place.height * 0.25, place.y + place.height * 0.75
+def _loop(label: str, node: Node, position: NodePosition) -> Iterator[str]:
+    right, top, low = (
+        position.x + _size_of(node)[0] / 2,
+        position.y + position.height * 0.25,
+        position.y + position.height * 0.75,
+    )
     out = right + LOOP
     yield _arrow(f"M{right:.1f} {top:.1f} C{out:.1f} {top:.1f} {out:.1f} {low:.1f} {right:.1f} {low:.1f}")
-    y = place.y + place.height / 2 + 4
+    y = position.y + position.height / 2 + 4
     yield f'<text class="written" x="{right + LOOP * 0.8:.1f}" y="{y:.1f}">{_text(label)}</text>'
 
 
 def _text(text: str) -> str:
     """Escape a text, and replace characters that XML can't represent."""
-    return escape("".join(one if one.isprintable() else " " for one in text))
+    return escape("".join(character if character.isprintable() else " " for character in text))

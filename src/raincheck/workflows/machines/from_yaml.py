@@ -38,9 +38,9 @@ def build_machine(
     Raises:
         InvalidWorkflow: it is invalid; it lists every error.
     """
-    faults = check_machine(model, name, source, permissions, omitted)
-    if faults or omitted:
-        raise InvalidWorkflow(faults)
+    diagnostics = check_machine(model, name, source, permissions, omitted)
+    if diagnostics or omitted:
+        raise InvalidWorkflow(diagnostics)
     schema = cast("Mapping[str, Json]", object_schema(model.input))
     arguments = ArgumentValidator(name, schema)
     scope = _scope_factory(arguments)
@@ -48,13 +48,13 @@ def build_machine(
     output = None if model.output is None else Template.parse(cast("Json", model.output))
     return Machine(
         name,
-        [_state(one, state, scope, permissions) for one, state in _ordered(model)],
+        [_state(state_name, state, scope, permissions) for state_name, state in _ordered(model)],
         version=model.version or digest(cast("Any", source.data)["workflows"][name]),
         description=model.description,
         input_schema=schema,
         subject=None
         if subject is None
-        else lambda given: str(subject.render({"input": arguments.with_defaults(given)})),
+        else lambda values: str(subject.render({"input": arguments.with_defaults(values)})),
         result=None if output is None else partial(_result, output, scope),
         timeout=model.timeout,
         definition=encode_definition(source, name),
@@ -68,24 +68,27 @@ def check_machine(
     names = AllowedNames(
         frozenset(model.input), frozenset(), frozenset(), permissions.env, roots=frozenset({"input", "data", "state"})
     )
-    findings = chain(
+    problems = chain(
         check_inputs(model, names.without_roots("data", "state")),
         _structure(model, {str(name) for route in omitted if route[:1] == ("states",) for name in route[1:2]}),
-        *(_check_state(("states", one), state, names, permissions) for one, state in model.states.items()),
+        *(
+            _check_state(("states", state_name), state, names, permissions)
+            for state_name, state in model.states.items()
+        ),
         _texts(("output",), model.output, names),
     )
-    return [source.diagnostic(("workflows", name, *route), message) for route, message in findings]
+    return [source.diagnostic(("workflows", name, *route), message) for route, message in problems]
 
 
-def _structure(model: MachineModel, unsure: AbstractSet[str]) -> Iterator[tuple[KeyPath, str]]:
-    """Check how states are connected, as far as each of them is known."""
-    firsts = [name for name, state in model.states.items() if state.initial]
-    if len(firsts) > 1:
-        yield ("states", firsts[1], "initial"), f"{firsts[0]!r} is where processes begin: only one state can be"
+def _structure(model: MachineModel, incomplete: AbstractSet[str]) -> Iterator[tuple[KeyPath, str]]:
+    """Check how states are connected. `incomplete` states have invalid parts, so their errors are not reported."""
+    initial = [name for name, state in model.states.items() if state.initial]
+    if len(initial) > 1:
+        yield ("states", initial[1], "initial"), f"state {initial[0]!r} is initial already: only one state can be"
     states = [_skeleton_state(name, state) for name, state in _ordered(model)]
-    for where, message in check_states(states, is_whole=not unsure and len(firsts) < 2):
+    for where, message in check_states(states, is_complete=not incomplete and len(initial) < 2):
         route = tuple(where.split("."))
-        if unsure.isdisjoint(route[1:2]):
+        if incomplete.isdisjoint(route[1:2]):
             yield route, message
 
 
@@ -93,23 +96,23 @@ def _check_state(
     at: KeyPath, state: StateModel, names: AllowedNames, permissions: Permissions
 ) -> Iterator[tuple[KeyPath, str]]:
     if state.action is not None:
-        acting = names if state.action.kind in WAITING_KINDS else names.with_roots("env")
+        action_names = names if state.action.kind in WAITING_KINDS else names.with_roots("env")
         for route, text in templates_in(state.action):
-            yield from (((*at, "action", *route), message) for message in check_text(text, acting))
+            yield from (((*at, "action", *route), message) for message in check_text(text, action_names))
         for route, message in check_references(state.action, permissions):
             yield (*at, "action", *route), message
-    for action, one in state.transitions.items():
-        way: KeyPath = (*at, "transitions", action)
-        done = names.with_roots(*OUTCOME)
-        for key, said, those in (("guard", one.guard, names), ("on", one.on, done)):
-            if said is not None:
-                yield from (((*way, key), message) for message in check_expression(said, those))
-        yield from _texts((*way, "set"), one.set, done)
+    outcome_names = names.with_roots(*OUTCOME)
+    for action, transition in state.transitions.items():
+        route = (*at, "transitions", action)
+        for key, text, allowed in (("guard", transition.guard, names), ("on", transition.on, outcome_names)):
+            if text is not None:
+                yield from (((*route, key), message) for message in check_expression(text, allowed))
+        yield from _texts((*route, "set"), transition.set, outcome_names)
 
 
 def _texts(route: KeyPath, value: Any, names: AllowedNames) -> Iterator[tuple[KeyPath, str]]:  # noqa: ANN401 - any YAML value
-    for place, text in texts_in(value, route):
-        yield from ((place, message) for message in check_text(text, names))
+    for text_route, text in texts_in(value, route):
+        yield from ((text_route, message) for message in check_text(text, names))
 
 
 def _ordered(model: MachineModel) -> list[tuple[str, StateModel]]:
@@ -119,23 +122,26 @@ def _ordered(model: MachineModel) -> list[tuple[str, StateModel]]:
 
 def _skeleton_state(name: str, state: StateModel) -> State:
     """Return only as much of a state as its connections to other states depend on."""
-    ways = [Transition(action, one.to, on=_nothing if one.on else None) for action, one in state.transitions.items()]
+    transitions = [
+        Transition(action, transition.to, on=_placeholder if transition.on else None)
+        for action, transition in state.transitions.items()
+    ]
     timeout = None if state.timeout is None else Timeout(state.timeout.after, state.timeout.take)
-    return State(name, ways, state.kind, None if state.action is None else _nothing, timeout=timeout)
+    return State(name, transitions, state.kind, None if state.action is None else _placeholder, timeout=timeout)
 
 
-def _nothing(*_: object) -> None: ...
+def _placeholder(*_: object) -> None: ...
 
 
 def _state(name: str, state: StateModel, scope: ScopeFactory, permissions: Permissions) -> State:
-    doing = None if state.action is None else ActionRunner(state.action, permissions)
+    runner = None if state.action is None else ActionRunner(state.action, permissions)
     return State(
         name,
-        [_transition(action, one, scope) for action, one in state.transitions.items()],
+        [_transition(action, transition, scope) for action, transition in state.transitions.items()],
         state.kind,
-        None if doing is None or state.action is None else _action(doing, state.action, scope),
+        None if runner is None or state.action is None else _action(runner, state.action, scope),
         timeout=None if state.timeout is None else Timeout(state.timeout.after, state.timeout.take),
-        label=None if doing is None else doing.action.label,
+        label=None if runner is None else runner.action.label,
     )
 
 
@@ -146,18 +152,18 @@ def _transition(action: str, model: TransitionModel, scope: ScopeFactory) -> Tra
     return Transition(
         action,
         model.to,
-        None if guard is None else lambda situation: guard.evaluate(scope(situation, Outcome())),
+        None if guard is None else lambda snapshot: guard.evaluate(scope(snapshot, Outcome())),
         model.requires_reason,
-        None if on is None else lambda situation, outcome: on.evaluate(scope(situation, outcome)),
-        lambda situation, outcome: cast("Mapping[str, Json]", added.render(scope(situation, outcome))),
+        None if on is None else lambda snapshot, outcome: on.evaluate(scope(snapshot, outcome)),
+        lambda snapshot, outcome: cast("Mapping[str, Json]", added.render(scope(snapshot, outcome))),
         label=model.guard or model.on,
     )
 
 
-def _action(doing: ActionRunner, model: ActionModel, scope: ScopeFactory) -> StateAction:
-    async def act(situation: InstanceSnapshot, task: TaskContext) -> Outcome:
+def _action(runner: ActionRunner, model: ActionModel, scope: ScopeFactory) -> StateAction:
+    async def act(snapshot: InstanceSnapshot, task: TaskContext) -> Outcome:
         tries = LiveTries(task)
-        outcome = await doing.run(tries, "action", scope(situation, Outcome()))
+        outcome = await runner.run(tries, "action", scope(snapshot, Outcome()))
         if not outcome.is_ok:
             return Outcome(error=cast("Mapping[str, Json]", outcome.error))
         try:
@@ -169,19 +175,19 @@ def _action(doing: ActionRunner, model: ActionModel, scope: ScopeFactory) -> Sta
     return act
 
 
-def _result(output: Template, scope: ScopeFactory, situation: InstanceSnapshot) -> Json:
+def _result(output: Template, scope: ScopeFactory, snapshot: InstanceSnapshot) -> Json:
     try:
-        return output.render(scope(situation, Outcome()))
+        return output.render(scope(snapshot, Outcome()))
     except ExpressionFailed as error:
-        raise ToolError(f"the output can't be worked out: {error}") from error
+        raise ToolError(f"the output can't be evaluated: {error}") from error
 
 
 def _scope_factory(arguments: ArgumentValidator) -> ScopeFactory:
-    def scope(situation: InstanceSnapshot, outcome: Outcome) -> Mapping[str, Json]:
+    def scope(snapshot: InstanceSnapshot, outcome: Outcome) -> Mapping[str, Json]:
         return {
-            "input": arguments.with_defaults(situation.input),
-            "data": situation.data,
-            "state": situation.state,
+            "input": arguments.with_defaults(snapshot.input),
+            "data": snapshot.data,
+            "state": snapshot.state,
             "result": outcome.result,
             "error": outcome.error,
             "failed": outcome.error is not None,

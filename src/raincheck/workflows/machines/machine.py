@@ -35,85 +35,85 @@ from raincheck.engine.workflow import EndKind, InstanceSnapshot
 from raincheck.errors import ConfigurationError
 
 
-def check_states(states: "Sequence[State]", *, is_whole: bool = True) -> Iterator[tuple[str, str]]:
-    """Yield where each error is, and its message. Which states are reachable is unknown unless `states` is complete."""
-    if isinstance(states, Mapping) or not all(hasattr(one, "transitions") for one in states):
-        yield "states", "it is a list of State"
+def check_states(states: "Sequence[State]", *, is_complete: bool = True) -> Iterator[tuple[str, str]]:
+    """Yield the location and message of each error. Reachability is only checked if `states` is complete."""
+    if isinstance(states, Mapping) or not all(hasattr(state, "transitions") for state in states):
+        yield "states", "it must be a list of State"
         return
     if not states:
-        yield "states", "there is none: name at least a first and a last one"
+        yield "states", "it is empty: add at least an initial and a terminal state"
         return
     names = Counter(state.name for state in states)
     for name, count in names.items():
         if count > 1:
-            yield f"states.{name}", f"{count} states have this name: give each its own"
+            yield f"states.{name}", f"{count} states have this name: give each its own name"
     if states[0].kind is not None:
-        yield f"states.{states[0].name}", "processes begin here, and it is an end"
-    if is_whole and all(state.kind is None for state in states):
-        yield "states", "none is an end: give at least one a kind (success, failure or cancel)"
+        yield f"states.{states[0].name}", "it is the initial state, so it can't be terminal: remove its kind"
+    if is_complete and all(state.kind is None for state in states):
+        yield "states", "no state is terminal: give at least one a kind (success, failure or cancel)"
     for state in states:
         yield from _check_state(state, set(names))
-    if is_whole:
+    if is_complete:
         yield from _unreachable(states)
 
 
 def _check_state(state: "State", names: set[str]) -> Iterator[tuple[str, str]]:
     where = f"states.{state.name}"
     if state.kind not in (None, "success", "failure", "cancel"):
-        yield where, f"kind is success, failure or cancel, not {state.kind!r}"
+        yield where, f"its kind must be success, failure or cancel, not {state.kind!r}"
     if state.kind is not None and (state.transitions or state.action or state.timeout):
-        yield where, "it is an end: nothing is done there, and nothing leads out of it"
+        yield where, "it is terminal, so it can't have an action, a timeout or transitions: remove them, or its kind"
     if state.action is not None and not callable(state.action):
-        yield where, f"its action is a function, not {state.action!r}"
+        yield where, f"its action must be a function, not {state.action!r}"
         return
     if state.action is not None and takes_task(state.action) and not inspect.iscoroutinefunction(state.action):
-        yield where, "an action that takes the task is a coroutine: write `async def`"
-    if state.action is not None and not takes_situation(state.action):
-        yield where, "an action takes the situation, and may take the task: write `def action(situation)`"
+        yield where, "an action that takes the task must be a coroutine function: write `async def`"
+    if state.action is not None and not takes_snapshot(state.action):
+        yield where, "an action takes the instance's snapshot, and may take the task: write `def action(snapshot)`"
     if state.kind is None and not state.transitions:
-        yield where, "nothing leads out of it: add a transition, or give it a kind"
-    actions = Counter(one.action for one in state.transitions)
-    for one in state.transitions:
-        if actions[one.action] > 1:
-            yield f"{where}.transitions.{one.action}", "several ways out have this name: give each its own"
-        if one.to not in names:
-            what = f"leads to {one.to!r}, which is no state: there is {_list(names)}"
-            yield f"{where}.transitions.{one.action}", what
-        if one.on is not None and state.action is None:
-            yield f"{where}.transitions.{one.action}", "is picked by the outcome of an action, and the state has none"
-    leads_nowhere = f"which does not lead out of this state: what does is {_list(actions)}"
+        yield where, "it has no transitions: add one, or give it a kind"
+    actions = Counter(transition.action for transition in state.transitions)
+    for transition in state.transitions:
+        route = f"{where}.transitions.{transition.action}"
+        if actions[transition.action] > 1:
+            yield route, "several transitions have this name: give each its own name"
+        if transition.to not in names:
+            yield route, f"it leads to {transition.to!r}, which is not a state: the states are {_list(names)}"
+        if transition.on is not None and state.action is None:
+            yield route, "it depends on the outcome of an action, but the state has none: add one, or remove `on`"
+    not_a_transition = f"which is not a transition of this state: the transitions are {_list(actions)}"
     if state.timeout is not None:
         if state.timeout.action not in actions:
-            yield f"{where}.timeout", f"takes {state.timeout.action!r}, {leads_nowhere}"
+            yield f"{where}.timeout", f"it takes {state.timeout.action!r}, {not_a_transition}"
         if not state.timeout.after > 0:
-            yield f"{where}.timeout", f"is after a number of seconds above 0, not {state.timeout.after!r}"
+            yield f"{where}.timeout", f"it must be after a number of seconds above 0, not {state.timeout.after!r}"
     if state.on_error is not None and state.on_error not in actions:
-        yield f"{where}.on_error", f"takes {state.on_error!r}, {leads_nowhere}"
+        yield f"{where}.on_error", f"it takes {state.on_error!r}, {not_a_transition}"
 
 
 def _unreachable(states: "Sequence[State]") -> Iterator[tuple[str, str]]:
     reached = {states[0].name}
-    ahead = [states[0].name]
-    ways = {state.name: [one.to for one in state.transitions] for state in states}
-    while ahead:
-        for name in ways.get(ahead.pop(), ()):
+    pending = [states[0].name]
+    targets = {state.name: [transition.to for transition in state.transitions] for state in states}
+    while pending:
+        for name in targets.get(pending.pop(), ()):
             if name not in reached:
                 reached.add(name)
-                ahead.append(name)
+                pending.append(name)
     for state in states:
         if state.name not in reached:
-            yield f"states.{state.name}", "no process ever gets there: lead a transition to it, or leave it out"
+            yield f"states.{state.name}", "no transition leads to it: add one, or remove the state"
 
 
 def _list(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names)) or "nothing"
+    return ", ".join(sorted(names)) or "none"
 
 
-def takes_situation(action: Callable[..., object]) -> bool:
+def takes_snapshot(action: Callable[..., object]) -> bool:
     """Return whether an action can be called with the snapshot of an instance."""
-    given = {"task": None} if takes_task(action) else {}
+    keywords = {"task": None} if takes_task(action) else {}
     try:
-        inspect.signature(action).bind(None, **given)
+        inspect.signature(action).bind(None, **keywords)
     except TypeError:
         return False
     return True
@@ -188,7 +188,7 @@ class State:
     """The action as it is shown to users."""
 
     def transition(self, action: str) -> Transition | None:
-        return next((one for one in self.transitions if one.action == action), None)
+        return next((transition for transition in self.transitions if transition.action == action), None)
 
 
 # Without slots, since cached properties need a `__dict__`.
@@ -214,9 +214,9 @@ class Machine:
     """The stored definition, if the machine is built from a file."""
 
     def __post_init__(self) -> None:
-        faults = [f"{where}: {what}" for where, what in check_states(self.states)]
-        if faults:
-            raise ConfigurationError("\n".join([f"workflow {self.name!r} can't work like that:", *faults]))
+        errors = [f"{where}: {message}" for where, message in check_states(self.states)]
+        if errors:
+            raise ConfigurationError("\n".join([f"workflow {self.name!r} is invalid:", *errors]))
         if not self.version:
             object.__setattr__(self, "version", self._digest())
 
@@ -237,12 +237,15 @@ class Machine:
         return machine_tool(self)
 
     def _digest(self) -> str:
-        """Return a digest of the states and their transitions. Code can't be compared, so it is left out."""
+        """Return a digest of the states and their transitions. It omits code, which can't be compared."""
         shape = [
             [
                 state.name,
                 state.kind,
-                [[one.action, one.to, one.requires_reason, one.label] for one in state.transitions],
+                [
+                    [transition.action, transition.to, transition.requires_reason, transition.label]
+                    for transition in state.transitions
+                ],
             ]
             for state in self.states
         ]

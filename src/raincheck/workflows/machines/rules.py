@@ -29,111 +29,116 @@ class MachineRules:
 
     def fire(
         self,
-        situation: InstanceSnapshot,
+        snapshot: InstanceSnapshot,
         action: str,
-        given: Mapping[str, Json] | None = None,
+        data: Mapping[str, Json] | None = None,
         reason: str | None = None,
     ) -> PlannedTransition:
-        return self.apply_transition(situation, self._find_transition(situation, action), given or {}, reason)
+        return self.apply_transition(snapshot, self._find_transition(snapshot, action), data or {}, reason)
 
     def fire_automatic(
-        self, situation: InstanceSnapshot, action: str, given: Mapping[str, Json], reason: str | None
+        self, snapshot: InstanceSnapshot, action: str, data: Mapping[str, Json], reason: str | None
     ) -> PlannedTransition:
         """Take a transition that no caller requested, so that it needs no reason.
 
         Raises:
             TransitionClosed: it does not exist, or may not be taken now.
         """
-        return self.apply_transition(
-            situation, self._find_transition(situation, action), given, reason, is_automatic=True
-        )
+        return self.apply_transition(snapshot, self._find_transition(snapshot, action), data, reason, is_automatic=True)
 
-    def cancel(self, situation: InstanceSnapshot, reason: str | None = None) -> PlannedTransition:
-        ends = {state.name for state in self.machine.states if state.kind == "cancel"}
-        if not ends:
-            raise NotCancellable("not-cancellable", f"workflow {self.machine.name!r} has no state for that")
-        here = situation.state
-        ways = [one for one in self.state(situation).transitions if one.to in ends]
-        if not ways:
-            raise NotCancellable("no-cancel-transition", f"nothing leads from state {here!r} to a state of kind cancel")
+    def cancel(self, snapshot: InstanceSnapshot, reason: str | None = None) -> PlannedTransition:
+        cancel_states = {state.name for state in self.machine.states if state.kind == "cancel"}
+        if not cancel_states:
+            raise NotCancellable("not-cancellable", f"workflow {self.machine.name!r} has no state of kind cancel")
+        name = snapshot.state
+        transitions = [transition for transition in self.state(snapshot).transitions if transition.to in cancel_states]
+        if not transitions:
+            raise NotCancellable(
+                "no-cancel-transition", f"no transition leads from state {name!r} to a state of kind cancel"
+            )
         refusals: list[str] = []
-        for one in ways:
+        for transition in transitions:
             try:
-                return self.apply_transition(situation, one, {}, reason)
+                return self.apply_transition(snapshot, transition, {}, reason)
             except TransitionClosed as closed:
-                refusals.append(f"{one.action!r} is closed, since {closed}")
-        raise NotCancellable("no-cancel-transition", f"in state {here!r}, {'; '.join(refusals)}")
+                refusals.append(f"{transition.action!r} is closed, since {closed}")
+        raise NotCancellable("no-cancel-transition", f"in state {name!r}, {'; '.join(refusals)}")
 
-    def available(self, situation: InstanceSnapshot) -> Sequence[AvailableTransition]:
+    def available(self, snapshot: InstanceSnapshot) -> Sequence[AvailableTransition]:
         return [
-            AvailableTransition(one.action, one.to, one.requires_reason, self._why_closed(one, situation))
-            for one in self.state(situation).transitions
+            AvailableTransition(
+                transition.action,
+                transition.to,
+                transition.requires_reason,
+                self._reason_closed(transition, snapshot),
+            )
+            for transition in self.state(snapshot).transitions
         ]
 
-    def pick_transition(self, situation: InstanceSnapshot, outcome: Outcome) -> PlannedTransition | None:
+    def pick_transition(self, snapshot: InstanceSnapshot, outcome: Outcome) -> PlannedTransition | None:
         """Return the first open transition that the outcome of the state's action picks; None if it picks none."""
-        for one in self._matching_transitions(situation, outcome):
-            if self._why_closed(one, situation) is None:
-                return self.apply_transition(situation, one, {}, None, outcome, is_automatic=True)
+        for transition in self._matching_transitions(snapshot, outcome):
+            if self._reason_closed(transition, snapshot) is None:
+                return self.apply_transition(snapshot, transition, {}, None, outcome, is_automatic=True)
         return None
 
-    def state(self, situation: InstanceSnapshot) -> State:
-        found = self.machine.by_name.get(situation.state)
+    def state(self, snapshot: InstanceSnapshot) -> State:
+        found = self.machine.by_name.get(snapshot.state)
         if found is None:
             raise InvalidValue(
-                f"state {situation.state!r} is not in version {self.machine.version!r} of workflow "
-                f"{self.machine.name!r} any more: bring it back, or cancel the process"
+                f"state {snapshot.state!r} no longer exists in version {self.machine.version!r} of workflow "
+                f"{self.machine.name!r}: restore it, or cancel the instance"
             )
         return found
 
     def apply_transition(
         self,
-        situation: InstanceSnapshot,
+        snapshot: InstanceSnapshot,
         transition: Transition,
-        given: Mapping[str, Json],
+        data: Mapping[str, Json],
         reason: str | None,
         outcome: Outcome = NO_OUTCOME,
         *,
         is_automatic: bool = False,
     ) -> PlannedTransition:
-        """Take a transition, if it is open with the given data.
+        """Take a transition, if it is open with this data.
 
         Raises:
             TransitionClosed: it is closed.
         """
         if transition.requires_reason and not is_automatic and not (reason or "").strip():
             raise TransitionClosed("it requires a reason: give one")
-        situation = replace(situation, data={**situation.data, **given})
-        why = self._why_closed(transition, situation)
-        if why is not None:
-            raise TransitionClosed(why)
+        snapshot = replace(snapshot, data={**snapshot.data, **data})
+        closed = self._reason_closed(transition, snapshot)
+        if closed is not None:
+            raise TransitionClosed(closed)
         added: Mapping[str, Json] = {}
         if transition.update_data is not None:
             try:
-                added = transition.update_data(situation, outcome)
+                added = transition.update_data(snapshot, outcome)
             except Exception as error:
-                raise TransitionClosed(f"what it would add can't be had: {error}") from error
+                raise TransitionClosed(f"the data that it adds can't be evaluated: {error}") from error
         kind = self.machine.by_name[transition.to].kind
-        return PlannedTransition(transition.action, transition.to, {**situation.data, **added}, kind, reason)
+        return PlannedTransition(transition.action, transition.to, {**snapshot.data, **added}, kind, reason)
 
-    def _matching_transitions(self, situation: InstanceSnapshot, outcome: Outcome) -> Iterator[Transition]:
-        for one in self.state(situation).transitions:
+    def _matching_transitions(self, snapshot: InstanceSnapshot, outcome: Outcome) -> Iterator[Transition]:
+        for transition in self.state(snapshot).transitions:
             try:
-                is_picked = one.on is not None and one.on(situation, outcome)
+                is_picked = transition.on is not None and transition.on(snapshot, outcome)
             except Exception as error:
-                raise TransitionClosed(f"whether {one.action!r} is to be taken can't be worked out: {error}") from error
+                raise TransitionClosed(f"the `on` of {transition.action!r} can't be evaluated: {error}") from error
             if is_picked:
-                yield one
+                yield transition
 
-    def _find_transition(self, situation: InstanceSnapshot, action: str) -> Transition:
-        state = self.state(situation)
+    def _find_transition(self, snapshot: InstanceSnapshot, action: str) -> Transition:
+        state = self.state(snapshot)
         found = state.transition(action)
         if found is None:
-            ways = ", ".join(repr(one.action) for one in state.transitions) or "nothing"
-            raise TransitionClosed(f"nothing of that name leads out of this state: what does is {ways}")
+            actions = ", ".join(repr(transition.action) for transition in state.transitions) or "none"
+            raise TransitionClosed(f"this state has no transition of that name: the transitions are {actions}")
         return found
 
-    def _why_closed(self, transition: Transition, situation: InstanceSnapshot) -> str | None:
+    def _reason_closed(self, transition: Transition, snapshot: InstanceSnapshot) -> str | None:
         """Return why a transition is closed, or None if it is open. In doubt it is closed."""
         guard = transition.guard
         if guard is None:
@@ -143,12 +148,12 @@ class MachineRules:
             if guard is None:
                 return f"its guard {name!r} is missing"
         try:
-            is_open = bool(guard(situation))
+            is_open = bool(guard(snapshot))
         except Exception as error:  # noqa: BLE001 - any error closes the transition
             return f"its guard failed: {_describe_error(error)}"
         if is_open:
             return None
-        return f"its guard says no{'' if transition.label is None else f': {transition.label}'}"
+        return f"its guard is false{'' if transition.label is None else f': {transition.label}'}"
 
 
 def _describe_error(error: Exception) -> str:

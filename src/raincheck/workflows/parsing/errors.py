@@ -16,7 +16,7 @@ from raincheck.workflows.definition import Diagnostic
 from raincheck.workflows.parsing.models import ENV_NAME, FUNCTION, HOST, NAME, FileModel
 from raincheck.workflows.parsing.source import KeyPath, Source
 
-_WANTED = {
+_TYPES = {
     "string_type": "text",
     "int_type": "a whole number",
     "int_from_float": "a whole number",
@@ -29,15 +29,15 @@ _WANTED = {
 
 
 _MISSING = {
-    "raincheck": "it is missing: begin the file with `raincheck: 1`",
-    "steps": "it is missing: a workflow has steps, as a pipeline, or states, as a state machine",
+    "raincheck": "it is missing: start the file with `raincheck: 1`",
+    "steps": "it is missing: a workflow has `steps` (a pipeline) or `states` (a state machine)",
 }
 
 _PATTERNS = {
-    NAME: "use up to 64 letters, digits, _ and -, a letter first",
+    NAME: "use up to 64 letters, digits, _ and -, and start with a letter",
     ENV_NAME: "use letters, digits and _",
     FUNCTION: "write module:function, such as os:getcwd",
-    HOST: "write the host alone, as in example.org or example.org:8080",
+    HOST: "write only the host, as in example.org or example.org:8080",
 }
 
 _FORMS = {
@@ -56,11 +56,11 @@ _BOUNDS = {"less_than_equal": ("at most", "le"), "greater_than_equal": ("at leas
 def diagnostics_of(
     error: ValidationError, source: Source, prefix: KeyPath, model: type[BaseModel]
 ) -> Iterator[tuple[KeyPath, Diagnostic]]:
-    """Yield the diagnostics, each with the path of its value. A value that is tried in several ways has one."""
-    details = [(_route(source, prefix, one), one) for one in error.errors(include_url=False)]
+    """Yield the diagnostics, each with the path of its value. A value that pydantic tried in several ways has one."""
+    details = [(_route(source, prefix, detail), detail) for detail in error.errors(include_url=False)]
     details.sort(key=lambda pair: list(map(str, pair[0])))
     for route, pairs in groupby(details, key=lambda pair: pair[0]):
-        yield route[len(prefix) :], source.diagnostic(route, _message([one for _, one in pairs], model))
+        yield route[len(prefix) :], source.diagnostic(route, _message([detail for _, detail in pairs], model))
 
 
 def _route(source: Source, prefix: KeyPath, detail: ErrorDetails) -> KeyPath:
@@ -84,10 +84,10 @@ def _at(value: Any, route: Sequence[str | int]) -> Any:  # noqa: ANN401 - any YA
 
 
 def _message(details: list[ErrorDetails], model: type[BaseModel]) -> str:
-    wanted = list(dict.fromkeys(_WANTED[one["type"]] for one in details if one["type"] in _WANTED))
-    if wanted and len(details) == sum(one["type"] in _WANTED for one in details):
-        return f"it must be {' or '.join(wanted)}, not {_describe_value(details[0]['input'])}{_form(details[0])}"
-    return _single(next(one for one in details if one["type"] not in _WANTED), model)
+    types = list(dict.fromkeys(_TYPES[detail["type"]] for detail in details if detail["type"] in _TYPES))
+    if types and len(details) == sum(detail["type"] in _TYPES for detail in details):
+        return f"it must be {' or '.join(types)}, not {_describe_value(details[0]['input'])}{_form(details[0])}"
+    return _single(next(detail for detail in details if detail["type"] not in _TYPES), model)
 
 
 def _single(detail: ErrorDetails, model: type[BaseModel]) -> str:
@@ -96,29 +96,29 @@ def _single(detail: ErrorDetails, model: type[BaseModel]) -> str:
         case "missing":
             return _MISSING.get(str(detail["loc"][-1]), "it is missing: add it")
         case "extra_forbidden":
-            return "it is not known here" + _suggestion(str(detail["loc"][-1]), model)
+            return "unknown key" + _suggestion(str(detail["loc"][-1]), model)
         case "literal_error":
             return f"it must be {context['expected']}, not {_describe_value(detail['input'])}"
         case "less_than_equal" | "greater_than_equal" as bound:
-            words, key = _BOUNDS[bound]
-            return f"it must be {words} {context[key]:,.10g}, not {_describe_value(detail['input'])}"
+            phrase, key = _BOUNDS[bound]
+            return f"it must be {phrase} {context[key]:,.10g}, not {_describe_value(detail['input'])}"
         case "string_pattern_mismatch":
-            how = _PATTERNS.get(context["pattern"], f"it must match {context['pattern']}")
-            return f"{_describe_value(detail['input'])} is not written right: {how}"
+            remedy = _PATTERNS.get(context["pattern"], f"it must match {context['pattern']}")
+            return f"{_describe_value(detail['input'])} is not valid: {remedy}"
         case "too_short":
-            return "it is empty: say at least one"
+            return "it is empty: add at least one item"
         case "too_long":
-            return f"it has {context['actual_length']}: at most {context['max_length']} are allowed"
+            return f"it has {context['actual_length']} items: at most {context['max_length']} are allowed"
         case _:
-            return _lowered(detail["msg"])
+            return _shorten_message(detail["msg"])
 
 
 def _form(detail: ErrorDetails) -> str:
     """Return a hint for a value that must be a mapping."""
     if detail["type"] not in ("model_type", "dict_type"):
         return ""
-    place = [str(part) for part in detail["loc"]]
-    form = "{to: STATE}" if place[-2:-1] == ["transitions"] else _FORMS.get(place[-1])
+    location = [str(part) for part in detail["loc"]]
+    form = "{to: STATE}" if location[-2:-1] == ["transitions"] else _FORMS.get(location[-1])
     return "" if form is None else f": write {form}"
 
 
@@ -126,7 +126,7 @@ def _suggestion(name: str, model: type[BaseModel]) -> str:
     if model is FileModel and name in ("steps", "states"):
         return f": it belongs to a workflow, as in `workflows: {{NAME: {{{name}: …}}}}`"
     near = difflib.get_close_matches(name, sorted(set(_names(model, set()))), n=1, cutoff=0.65)
-    return f": did you mean {near[0]}?" if near and near[0] != name else ": remove it, or see where it belongs"
+    return f": did you mean {near[0]}?" if near and near[0] != name else ": remove it, or move it to where it belongs"
 
 
 def _names(model: type[BaseModel], seen: set[type[BaseModel]]) -> Iterator[str]:
@@ -163,49 +163,49 @@ def _describe_value(value: object) -> str:
             return repr(value)
 
 
-def _lowered(message: str) -> str:
+def _shorten_message(message: str) -> str:
     message = message.removeprefix("Value error, ").removeprefix("Input ")
     return message[:1].lower() + message[1:]
 
 
-def without_paths(data: Mapping[str, Any], wrong: Iterable[KeyPath]) -> dict[str, Any]:
-    """Return a mapping without the values at these paths. The others stay in their order."""
-    rest: dict[str, list[KeyPath]] = {}
-    for key, *inner in (route for route in wrong if route):
-        rest.setdefault(str(key), []).append(tuple(inner))
-    kept: dict[str, Any] = {}
+def without_paths(data: Mapping[str, Any], invalid: Iterable[KeyPath]) -> dict[str, Any]:
+    """Return a mapping without the values at these paths. The remaining values stay in their order."""
+    inner_paths: dict[str, list[KeyPath]] = {}
+    for key, *inner in (route for route in invalid if route):
+        inner_paths.setdefault(str(key), []).append(tuple(inner))
+    result: dict[str, Any] = {}
     for key, value in data.items():
-        routes = rest.get(key)
+        routes = inner_paths.get(key)
         if routes is None:
-            kept[key] = value
+            result[key] = value
         elif all(routes) and isinstance(value, Mapping):
-            kept[key] = without_paths(cast("Mapping[str, Any]", value), routes)
-    return kept
+            result[key] = without_paths(cast("Mapping[str, Any]", value), routes)
+    return result
 
 
-def fix_file(data: Mapping[str, Any], wrong: Iterable[KeyPath]) -> dict[str, Any]:
+def fix_file(data: Mapping[str, Any], invalid: Iterable[KeyPath]) -> dict[str, Any]:
     """Return a file without the values at these paths, but with a valid `raincheck: 1`."""
-    return {**without_paths(data, wrong), "raincheck": 1}
+    return {**without_paths(data, invalid), "raincheck": 1}
 
 
-def fix_workflow(data: Mapping[str, Any], wrong: Iterable[KeyPath]) -> dict[str, Any]:
+def fix_workflow(data: Mapping[str, Any], invalid: Iterable[KeyPath]) -> dict[str, Any]:
     """Return a workflow with a harmless stub for each invalid step, and without its other invalid values."""
-    wrong = list(wrong)
-    bad = {route[1] for route in wrong if len(route) > 1 and route[0] == "steps"}
+    invalid = list(invalid)
+    invalid_steps = {route[1] for route in invalid if len(route) > 1 and route[0] == "steps"}
     steps = data.get("steps")
-    kept = without_paths(data, [route for route in wrong if route[:1] != ("steps",)])
+    result = without_paths(data, [route for route in invalid if route[:1] != ("steps",)])
     if isinstance(steps, list):
-        said = enumerate(cast("list[Any]", steps))
-        kept["steps"] = [_stub(step, place) if place in bad else step for place, step in said]
-    return kept
+        numbered = enumerate(cast("list[Any]", steps))
+        result["steps"] = [_stub(step, index) if index in invalid_steps else step for index, step in numbered]
+    return result
 
 
-def _stub(step: Any, place: int) -> dict[str, Any]:  # noqa: ANN401 - any YAML value
+def _stub(step: Any, index: int) -> dict[str, Any]:  # noqa: ANN401 - any YAML value
     """Return a step that other steps can need and name."""
-    said = cast("dict[str, Any]", step if isinstance(step, dict) else {})
-    stub: dict[str, Any] = {"id": said["id"] if _is_name(said.get("id")) else f"unnamed-{place}", "set": None}
-    if isinstance(said.get("needs"), list):
-        stub["needs"] = [one for one in said["needs"] if _is_name(one)]
+    keys = cast("dict[str, Any]", step if isinstance(step, dict) else {})
+    stub: dict[str, Any] = {"id": keys["id"] if _is_name(keys.get("id")) else f"unnamed-{index}", "set": None}
+    if isinstance(keys.get("needs"), list):
+        stub["needs"] = [name for name in keys["needs"] if _is_name(name)]
     return stub
 
 

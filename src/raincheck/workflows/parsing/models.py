@@ -32,14 +32,14 @@ def _seconds(value: object) -> float:
     try:
         return source.parse_duration(value)  # type: ignore[arg-type] # it refuses anything but text and numbers
     except InvalidValue as error:
-        raise PydanticCustomError("duration", "{said}", {"said": str(error)}) from error
+        raise PydanticCustomError("duration", "{message}", {"message": str(error)}) from error
 
 
 def _size(value: object) -> int:
     try:
         return source.parse_size(value)  # type: ignore[arg-type] # likewise
     except InvalidValue as error:
-        raise PydanticCustomError("size", "{said}", {"said": str(error)}) from error
+        raise PydanticCustomError("size", "{message}", {"message": str(error)}) from error
 
 
 def validate_names(names: dict[str, Any]) -> dict[str, Any]:
@@ -47,7 +47,9 @@ def validate_names(names: dict[str, Any]) -> dict[str, Any]:
     for name in names:
         if not re.match(NAME, name):
             raise PydanticCustomError(
-                "name", "{name} is no name: use up to 64 letters, digits, _ and -, a letter first", {"name": repr(name)}
+                "name",
+                "{name} is not a valid name: use up to 64 letters, digits, _ and -, and start with a letter",
+                {"name": repr(name)},
             )
     return names
 
@@ -68,18 +70,18 @@ class StrictModel(BaseModel):
 
 
 class AllowModel(StrictModel):
-    """What steps may reach beyond the folder of their file."""
+    """The hosts, folders and environment variables that steps may use, besides the file's own folder."""
 
     hosts: list[Annotated[str, Field(pattern=HOST)]] = []
-    """For http steps: `host` or `host:port`."""
+    """Hosts that http steps may call: `host` or `host:port`."""
     folders: list[str] = []
-    """For `cwd` of commands, relative to the file's folder."""
+    """Folders that commands may use as `cwd`, relative to the file's folder."""
     env: list[EnvName] = []
     """Variables that expressions may read as `env.NAME`, and that commands inherit."""
 
 
 class ServerModel(StrictModel):
-    """An MCP server whose tools steps may call: a command that speaks over stdio, or a URL."""
+    """An MCP server whose tools steps may call: a command (over stdio), or a URL."""
 
     command: Annotated[list[str], Field(min_length=1)] | None = None
     url: str | None = None
@@ -95,21 +97,21 @@ class ServerModel(StrictModel):
 
 
 class WorkflowModel(StrictModel):
-    """What every workflow may say of itself."""
+    """The keys that every workflow has."""
 
     description: str | None = None
     version: str | None = None
-    """A digest of the definition, unless it is given."""
+    """By default, a digest of the definition."""
     input: Properties = {}
     """The arguments of the tool: JSON Schemas by name."""
     subject: str | None = None
-    """What a task of it is about. Tasks can be listed by it."""
+    """The subject of its tasks, such as an order number. Tasks can be listed by subject."""
     timeout: TimeoutSeconds | None = None
-    """For the whole task, with all its waiting."""
+    """For the whole task, including the time that it waits."""
 
 
 class FileModel(StrictModel):
-    """A file. What each workflow says is looked at by its kind."""
+    """A workflow file. Each workflow is validated by the model of its kind."""
 
     raincheck: Literal[1]
     allow: AllowModel = AllowModel()
@@ -119,16 +121,16 @@ class FileModel(StrictModel):
 
 def object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
     """Return the JSON Schema of an object with these properties, which are required unless they declare otherwise."""
-    plain: dict[str, Any] = {}
+    schemas: dict[str, Any] = {}
     required: list[str] = []
     for name, schema in properties.items():
-        said = dict(cast("Mapping[str, Any]", schema)) if isinstance(schema, Mapping) else None
+        keys = dict(cast("Mapping[str, Any]", schema)) if isinstance(schema, Mapping) else None
         # As a list, it is JSON Schema's own keyword, about nested properties.
-        is_required = said.pop("required") if said is not None and isinstance(said.get("required"), bool) else None
-        plain[name] = schema if said is None else said
-        if is_required or (is_required is None and "default" not in (said or ())):
+        is_required = keys.pop("required") if keys is not None and isinstance(keys.get("required"), bool) else None
+        schemas[name] = schema if keys is None else keys
+        if is_required or (is_required is None and "default" not in (keys or ())):
             required.append(name)
-    return {"type": "object", "properties": plain, "required": required, "additionalProperties": False}
+    return {"type": "object", "properties": schemas, "required": required, "additionalProperties": False}
 
 
 ActionKind: TypeAlias = Literal["run", "http", "python", "call", "ask", "sample", "workflow", "set", "sleep"]
@@ -143,8 +145,8 @@ WITH = frozenset({"python", "workflow"})
 
 TAKES_NO_TIMEOUT: Mapping[str, str] = {
     "set": "it takes no time",
-    "sleep": "it takes as long as it says",
-    "workflow": "give that workflow a timeout of its own",
+    "sleep": "its value is its duration",
+    "workflow": "give that workflow its own timeout",
 }
 
 Scalar: TypeAlias = str | int | float | bool
@@ -159,30 +161,30 @@ def conflict_error(message: str) -> PydanticCustomError:
 
 def _long_form(value: object) -> object:
     if isinstance(value, str):
-        raise conflict_error("a command is a list of words, such as [git, status]; a script of sh is {shell: …}")
+        raise conflict_error("a command is a list of arguments, such as [git, status]; a shell script is {shell: …}")
     return {"argv": cast("object", value)} if isinstance(value, list) else value
 
 
 class RunModel(StrictModel):
-    """A command. What it inherits of the environment is PATH, HOME, LANG and what the file allows."""
+    """A command. It inherits PATH, HOME, LANG and the environment variables that the file allows."""
 
     argv: Annotated[list[Scalar], Field(min_length=1)] | None = None
     shell: str | None = None
-    """A script for `sh`, as it stands: values reach it by `env`."""
+    """A constant script for `sh`. Pass values to it through `env`."""
     env: Mapping[EnvName, Scalar] = {}
     cwd: str | None = None
-    """Relative to the file's folder, which it is by default."""
+    """The working directory, relative to the file's folder. By default, the file's folder."""
     stdin: Value = None
     output: Literal["text", "json", "lines", "bytes"] = "text"
-    """How to read what it writes; bytes are given in base64."""
+    """How to decode its standard output; `bytes` returns base64."""
     max_output: Size = 500_000
     ok: Annotated[Sequence[int], Field(min_length=1)] = (0,)
-    """Exit codes that are no errors."""
+    """Exit codes that mean success."""
 
     @model_validator(mode="after")
     def _is_one_of_two(self) -> "RunModel":
         if (self.argv is None) == (self.shell is None):
-            raise conflict_error("a command is either argv or shell")
+            raise conflict_error("a command has either argv or shell")
         return self
 
 
@@ -195,7 +197,7 @@ class HttpModel(StrictModel):
     body_json: Annotated[Value, Field(alias="json")] = None
     body: str | None = None
     expect: Annotated[list[int], Field(min_length=1)] | None = None
-    """Status codes that are no errors; 200 to 299 by default."""
+    """Status codes that mean success. By default, 200 to 299."""
     max_body: Size = 500_000
 
     @model_validator(mode="after")
@@ -221,14 +223,14 @@ class AskModel(StrictModel):
 
 
 class MessageModel(StrictModel):
-    """Something that was said to a model, or by it."""
+    """A message to a model, or from it."""
 
     role: Literal["user", "assistant"]
     text: str
 
 
 class SampleModel(StrictModel):
-    """Something to ask a model."""
+    """A request to a model."""
 
     prompt: str | None = None
     messages: Annotated[list[MessageModel], Field(min_length=1)] | None = None
@@ -238,12 +240,12 @@ class SampleModel(StrictModel):
     @model_validator(mode="after")
     def _is_one_of_two(self) -> "SampleModel":
         if (self.prompt is None) == (self.messages is None):
-            raise conflict_error("a model is given either a prompt or messages")
+            raise conflict_error("a sample has either a prompt or messages")
         return self
 
 
 class RetryModel(StrictModel):
-    """How often to try, and how long to wait before each further time."""
+    """How often to try, and how long to wait between tries."""
 
     attempts: Annotated[int, Field(ge=1, le=100)]
     backoff: Duration = 1.0
@@ -252,7 +254,7 @@ class RetryModel(StrictModel):
 
 
 class ActionModel(StrictModel):
-    """Something to do, of one kind, and how to go about it."""
+    """An action of exactly one kind, and how to run it."""
 
     run: Annotated[RunModel, BeforeValidator(_long_form, json_schema_input_type=list[Scalar] | RunModel)] | None = None
     http: HttpModel | None = None
@@ -267,9 +269,9 @@ class ActionModel(StrictModel):
     """For python and workflow."""
     retry: RetryModel | None = None
     timeout: TimeoutSeconds | None = None
-    """For one try."""
+    """For each try."""
     artifact: Annotated[str, Field(min_length=1, max_length=128)] | None = None
-    """A name under which the result can be read while the task works."""
+    """The name of an artifact that stores the result, readable while the task works."""
 
     @property
     def kind(self) -> ActionKind:
@@ -279,47 +281,47 @@ class ActionModel(StrictModel):
     def _is_of_one_kind(self) -> "ActionModel":
         kinds = [kind for kind in ACTION_KINDS if kind in self.model_fields_set]
         if len(kinds) != 1:
-            said = f"this is {' and '.join(kinds)}" if kinds else "this does nothing"
-            raise conflict_error(f"{said}: give it exactly one of {', '.join(ACTION_KINDS)}")
+            fault = f"it has {' and '.join(kinds)}" if kinds else "it has no action"
+            raise conflict_error(f"{fault}: give it exactly one of {', '.join(ACTION_KINDS)}")
         kind = kinds[0]
         if kind != "set" and getattr(self, kind) is None:
-            raise conflict_error(f"{kind} says nothing: say what to do")
+            raise conflict_error(f"{kind} is empty: give it a value")
         if "arguments" in self.model_fields_set and kind not in WITH:
-            raise conflict_error(f"`with` is for python and workflow: {kind} does not take it")
+            raise conflict_error(f"`with` is only for python and workflow: remove it from {kind}")
         if self.timeout is not None and kind in TAKES_NO_TIMEOUT:
             raise conflict_error(f"{kind} takes no timeout: {TAKES_NO_TIMEOUT[kind]}")
         return self
 
 
 class TransitionModel(StrictModel):
-    """A way out of a state."""
+    """A transition out of a state."""
 
     to: Name
     guard: str | None = None
-    """An expression over `input`, `data` and `state`. The transition is closed where it is false, or can't be had."""
+    """An expression over `input`, `data` and `state`. Unless it evaluates to true, the transition is closed."""
     requires_reason: bool = False
     on: str | None = None
-    """An expression that picks the transition by what came of the state's action: `result`, `error`, `failed`."""
+    """An expression that picks the transition by the outcome of the state's action: `result`, `error`, `failed`."""
     set: Mapping[str, Value] = {}
-    """What it adds to the data of the process."""
+    """Values that the transition adds to the data of the instance."""
 
 
 class StateTimeoutModel(StrictModel):
-    """Takes a transition when the process has been in the state for so long."""
+    """Takes a transition after the instance has been in the state for a time."""
 
     after: Duration
     take: Name
 
 
 class StateModel(StrictModel):
-    """A state."""
+    """A state of a state machine."""
 
     initial: bool = False
-    """Where processes begin: the first state, unless another says so."""
+    """Whether instances start in this state. By default, they start in the first one."""
     kind: Literal["success", "failure", "cancel"] | None = None
-    """What kind of end it is, if it is one."""
+    """The kind of end, if the state is terminal."""
     action: ActionModel | None = None
-    """What is done on entry."""
+    """The action that runs when an instance enters the state."""
     timeout: StateTimeoutModel | None = None
     transitions: Annotated[Mapping[str, TransitionModel], AfterValidator(validate_names)] = {}
 
@@ -329,7 +331,7 @@ class MachineModel(WorkflowModel):
 
     states: Annotated[Mapping[str, StateModel], AfterValidator(validate_names), Field(min_length=1)]
     output: Value = None
-    """What a process that ends in success returns: its data, unless this says otherwise."""
+    """The result of an instance that ends in success. By default, its data."""
 
 
 def _check_on_error(value: object) -> object:
@@ -339,7 +341,7 @@ def _check_on_error(value: object) -> object:
 
 
 class CompensateModel(StrictModel):
-    """What undoes the step, if the pipeline fails later."""
+    """Names the step that undoes this one if the pipeline fails later."""
 
     compensate: Name
 
@@ -349,7 +351,7 @@ class StepModel(ActionModel):
 
     id: Name
     needs: list[Name] | None = None
-    """The step before it in the list, unless they are named; `[]` begins at once."""
+    """The steps that must end before this one. By default, the previous step in the list; `[]` starts at once."""
     condition: Annotated[str | bool | None, Field(alias="if")] = None
     for_each: str | list[Any] | None = None
     max_parallel: Annotated[int, Field(ge=1, le=100)] | None = None
@@ -360,21 +362,21 @@ class StepModel(ActionModel):
     on_error: Annotated[Literal["fail", "continue"] | CompensateModel, BeforeValidator(_check_on_error)] = "fail"
 
     @model_validator(mode="after")
-    def _has_what_belongs_together(self) -> "StepModel":
+    def _has_consistent_options(self) -> "StepModel":
         if self.until is not None and self.max_rounds is None:
             raise conflict_error("`until` needs `max_rounds`, so that it ends")
         if self.until is None and not self.model_fields_set.isdisjoint({"max_rounds", "every"}):
-            raise conflict_error("`max_rounds` and `every` are for `until`, which is not there")
+            raise conflict_error("`max_rounds` and `every` need `until`, which is missing")
         if self.for_each is None and not self.model_fields_set.isdisjoint({"max_parallel", "min_success_rate"}):
-            raise conflict_error("`max_parallel` and `min_success_rate` are for `for_each`, which is not there")
+            raise conflict_error("`max_parallel` and `min_success_rate` need `for_each`, which is missing")
         return self
 
 
 class PipelineModel(WorkflowModel):
-    """A pipeline: steps, each of which begins when those it needs have ended."""
+    """A pipeline. Each step starts when the steps that it needs have ended."""
 
     max_parallel: Annotated[int, Field(ge=1, le=100)] = 4
-    """Steps side by side."""
+    """How many steps may run at the same time."""
     steps: Annotated[list[StepModel], Field(min_length=1, max_length=500)]
     output: Value = None
-    """The result of the last step, unless it is given."""
+    """The result of the task. By default, the result of the last step."""

@@ -1,7 +1,7 @@
 """Read a workflow file as JSON data, with the line of each value.
 
-YAML features beyond plain data are refused: keys that are not text, aliases without end. Plain words keep their
-meaning: only `true` and `false` are booleans, so that `on` can be a key.
+YAML features beyond plain data are refused, such as keys that are not text and recursive aliases. Only `true` and
+`false` are booleans, so that `on` can be a key.
 
 The module also parses durations and sizes in the notation that authors use.
 """
@@ -106,8 +106,8 @@ class YamlDecoder:
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, route)
         if isinstance(node, yaml.SequenceNode):
-            return [self.decode(item, (*route, place)) for place, item in enumerate(node.value)]
-        if not self._has_room(node, route):
+            return [self.decode(item, (*route, index)) for index, item in enumerate(node.value)]
+        if not self._fits(node, route):
             return None
         try:
             return _resolve_scalar(node)
@@ -115,11 +115,11 @@ class YamlDecoder:
             self._refuse(line, route, str(error))
             return None
 
-    def _has_room(self, node: yaml.Node, route: KeyPath) -> bool:
+    def _fits(self, node: yaml.Node, route: KeyPath) -> bool:
         """Return whether a text is within the limit of all texts together. Each use of an alias counts again."""
-        had, length = self._length, len(node.value)
-        self._length += length
-        if had <= TEXT_LIMIT < self._length:
+        before = self._length
+        self._length += len(node.value)
+        if before <= TEXT_LIMIT < self._length:
             message = f"all texts have more than {TEXT_LIMIT:,} characters together: use fewer aliases"
             self._refuse(node.start_mark.line + 1, route, message)
         return self._length <= TEXT_LIMIT
@@ -129,15 +129,15 @@ class YamlDecoder:
         for key_node, value_node in node.value:
             line, key = key_node.start_mark.line + 1, key_node.value
             if not _is_text(key_node):
-                shown = key if isinstance(key, str) else "here"
-                message = f"the key {shown} is not text: put it in quotes"
+                name = key if isinstance(key, str) else "here"
+                message = f"the key {name} is not text: put it in quotes"
                 if isinstance(key_node, yaml.MappingNode):
-                    message = "YAML takes {{ for a mapping here: put the whole text in quotes"
+                    message = "YAML reads {{ as a mapping here: put the whole text in quotes"
                 self._refuse(line, route, message)
             elif key in found:
                 first = self.lines[*route, key]
-                self._refuse(line, (*route, key), f"it is there already, in line {first}: remove one of the two")
-            elif self._has_room(key_node, route):
+                self._refuse(line, (*route, key), f"this key is already in line {first}: remove one of the two")
+            elif self._fits(key_node, route):
                 self.lines[*route, key] = line
                 found[key] = self.decode(value_node, (*route, key))
         return found
@@ -161,7 +161,7 @@ def _resolve_scalar(node: yaml.Node) -> Json:
     if text in _CONSTANTS:
         return _CONSTANTS[text]
     if _NO_NUMBER.fullmatch(text):
-        raise ValueError(f"{text} is no number that JSON has: put it in quotes, or use another")
+        raise ValueError(f"{text} is not a number in JSON: put it in quotes, or use another number")
     if _INTEGER.fullmatch(text) or _BASED.fullmatch(text):
         if len(text) > _DIGITS:
             raise ValueError(f"this number has more than {_DIGITS} digits: put it in quotes")
@@ -174,7 +174,7 @@ def _resolve_scalar(node: yaml.Node) -> Json:
 def _number(text: str) -> float:
     number = float(text)
     if number in (float("inf"), float("-inf")):
-        raise ValueError(f"{text} is too large for a number: put it in quotes, or use another")
+        raise ValueError(f"{text} is too large for a number: put it in quotes, or use another number")
     return number
 
 
@@ -202,19 +202,19 @@ class Source:
 
     def line_of(self, path: Sequence[str | int]) -> int:
         """Return the line of a value, or of the nearest value around it."""
-        return self._lines.get(self._known(path), 1)
+        return self._lines.get(self._nearest(path), 1)
 
     def diagnostic(self, path: Sequence[str | int], message: str) -> Diagnostic:
         """Create a diagnostic for the value at a path. Steps are named by their ids."""
         return Diagnostic(str(self.file), self.line_of(path), ".".join(self._names(path)), message)
 
-    def _known(self, path: Sequence[str | int]) -> KeyPath:
-        known: KeyPath = ()
+    def _nearest(self, path: Sequence[str | int]) -> KeyPath:
+        nearest: KeyPath = ()
         for part in path:
             # Skip parts that are not in the file: models have names that a short form leaves out.
-            if (*known, part) in self._lines:
-                known = (*known, part)
-        return known
+            if (*nearest, part) in self._lines:
+                nearest = (*nearest, part)
+        return nearest
 
     def _names(self, path: Sequence[str | int]) -> list[str]:
         names: list[str] = []
@@ -232,8 +232,8 @@ class Source:
 
 
 def _id_of(value: Any) -> str | None:  # noqa: ANN401 - any YAML value
-    own: Any = value.get("id") if hasattr(value, "get") else None
-    return own if isinstance(own, str) else None
+    step_id: Any = value.get("id") if hasattr(value, "get") else None
+    return step_id if isinstance(step_id, str) else None
 
 
 def read_source(file: Path) -> Source:
@@ -249,12 +249,12 @@ def read_source(file: Path) -> Source:
     except yaml.YAMLError as error:
         raise InvalidWorkflow([_yaml_diagnostic(file, text, error)]) from error
     if node is None:
-        raise _refused(file, "it is empty: begin with `raincheck: 1` and `workflows:`")
-    reading = YamlDecoder(file)
-    data = reading.decode(node, ())
-    if reading.diagnostics:
-        raise InvalidWorkflow(reading.diagnostics)
-    return Source(file, data, reading.lines)
+        raise _file_error(file, "the file is empty: start it with `raincheck: 1` and `workflows:`")
+    decoder = YamlDecoder(file)
+    data = decoder.decode(node, ())
+    if decoder.diagnostics:
+        raise InvalidWorkflow(decoder.diagnostics)
+    return Source(file, data, decoder.lines)
 
 
 def _read(file: Path) -> str:
@@ -262,17 +262,21 @@ def _read(file: Path) -> str:
         with file.open("rb") as opened:
             content = opened.read(FILE_LIMIT + 1)
     except OSError as error:
-        raise _refused(file, f"it can't be read: {error.strerror or error}") from error
+        raise _file_error(file, f"the file can't be read: {error.strerror or error}") from error
     if len(content) > FILE_LIMIT:
-        raise _refused(file, f"it has more than {FILE_LIMIT:,} bytes: split it into several files in one folder")
+        raise _file_error(
+            file, f"the file has more than {FILE_LIMIT:,} bytes: split it into several files in one folder"
+        )
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
-        raise InvalidWorkflow([Diagnostic(str(file), line, "", "it is not UTF-8 text: save it as UTF-8")]) from error
+        raise InvalidWorkflow(
+            [Diagnostic(str(file), line, "", "the file is not UTF-8 text: save it as UTF-8")]
+        ) from error
 
 
-def _refused(file: Path, message: str) -> InvalidWorkflow:
+def _file_error(file: Path, message: str) -> InvalidWorkflow:
     return InvalidWorkflow([Diagnostic(str(file), 1, "", message)])
 
 
@@ -286,18 +290,18 @@ def _check_events(file: Path, text: str) -> None:
             message = f"it is nested deeper than {DEPTH_LIMIT} levels: make it flatter"
             raise InvalidWorkflow([Diagnostic(str(file), line, "", message)])
         if isinstance(event, yaml.CollectionStartEvent | yaml.ScalarEvent) and event.tag is not None:
-            message = f"the tag {event.tag} is not taken: write the value without it"
+            message = f"the tag {event.tag} is not supported: write the value without it"
             raise InvalidWorkflow([Diagnostic(str(file), line, "", message)])
 
 
 def _yaml_diagnostic(file: Path, text: str, error: yaml.YAMLError) -> Diagnostic:
     if not isinstance(error, yaml.MarkedYAMLError):
         line = text[: getattr(error, "position", 0)].count("\n") + 1
-        return Diagnostic(str(file), line, "", "it has a character that YAML does not allow: remove it")
+        return Diagnostic(str(file), line, "", "the file has a character that YAML does not allow: remove it")
     mark = error.problem_mark or error.context_mark
-    words = "this is not YAML: " + ", ".join(word for word in (error.context, error.problem) if word)
-    if "mapping values are not allowed" in words:
-        words += ": a text with a colon and a space in it goes in quotes"
-    if "single document" in words:
-        words = "there is a second document (`---`): one file has one"
-    return Diagnostic(str(file), 1 if mark is None else mark.line + 1, "", words)
+    message = "this is not YAML: " + ", ".join(part for part in (error.context, error.problem) if part)
+    if "mapping values are not allowed" in message:
+        message += ": put a text that contains a colon and a space in quotes"
+    if "single document" in message:
+        message = "the file has a second document (`---`): put it in a file of its own"
+    return Diagnostic(str(file), 1 if mark is None else mark.line + 1, "", message)

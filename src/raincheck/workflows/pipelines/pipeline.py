@@ -32,7 +32,7 @@ class Pipeline:
         self.permissions = permissions
         self.plan = Plan.from_model(model)
         self.steps: Mapping[str, PipelineStep] = {
-            one.id: PipelineStep(one, permissions, model.max_parallel) for one in model.steps
+            step.id: PipelineStep(step, permissions, model.max_parallel) for step in model.steps
         }
         self.output = None if model.output is None else Template.parse(model.output)
         self._subject = None if model.subject is None else Template.parse(model.subject)
@@ -65,12 +65,10 @@ class Pipeline:
         )
 
     def _subject_of(self, arguments: Mapping[str, Json]) -> str | None:
-        given = {name: value for name, value in arguments.items() if name != RESTORED}
-        return (
-            None
-            if self._subject is None
-            else str(self._subject.render({"input": self._arguments.with_defaults(given)}))
-        )
+        if self._subject is None:
+            return None
+        declared = {name: value for name, value in arguments.items() if name != RESTORED}
+        return str(self._subject.render({"input": self._arguments.with_defaults(declared)}))
 
 
 def build_pipeline(model: PipelineModel, name: str, source: Source, permissions: Permissions) -> Pipeline:
@@ -79,13 +77,13 @@ def build_pipeline(model: PipelineModel, name: str, source: Source, permissions:
     Raises:
         InvalidWorkflow: it is invalid; it lists every error.
     """
-    faults = check_pipeline(model, name, source, permissions)
-    if faults:
-        raise InvalidWorkflow(faults)
-    said = cast("Any", source.data)["workflows"][name]
-    return Pipeline(name, model, permissions, model.version or digest(said), encode_definition(source, name))
+    diagnostics = check_pipeline(model, name, source, permissions)
+    if diagnostics:
+        raise InvalidWorkflow(diagnostics)
+    data = cast("Any", source.data)["workflows"][name]
+    return Pipeline(name, model, permissions, model.version or digest(data), encode_definition(source, name))
 
 
-def digest(said: Json) -> str:
-    """Return a digest that tells one definition from another."""
-    return hashlib.sha256(encode(said)).hexdigest()[:12]
+def digest(data: Json) -> str:
+    """Return a digest that distinguishes the definitions of a workflow."""
+    return hashlib.sha256(encode(data)).hexdigest()[:12]

@@ -1,7 +1,7 @@
-"""Run an action durably: each try is a checkpoint, whatever its outcome, so that none is made twice.
+"""Run an action durably: each try is a checkpoint, whatever its outcome, so that no try is repeated.
 
 The record of a try is `{"ok": result}` or `{"error": {"kind": …, "message": …}}`. An attempt that resumes after a crash
-finds the same results and the same errors, and so reaches the same point.
+finds the same results and errors, and so reaches the same point.
 
 The tries of a step come from a `Tries`, which makes them (`LiveTries`) or replays their records. The timeout of an
 action that waits through the task's context holds however often the task is parked meanwhile. `make_action` creates
@@ -75,27 +75,27 @@ class LiveTries:
 
 def make_action(model: ActionModel, permissions: Permissions) -> Action:
     """Return the action that the model declares."""
-    # The value of its kind. The model has checked that it is there.
-    said: Any = getattr(model, model.kind)
+    # The value of its kind. The model has checked that it exists.
+    options: Any = getattr(model, model.kind)
     match model.kind:
         case "run":
-            return RunAction(said, permissions)
+            return RunAction(options, permissions)
         case "http":
-            return HttpAction(said, permissions)
+            return HttpAction(options, permissions)
         case "python":
-            return PythonAction(said, model.arguments, permissions)
+            return PythonAction(options, model.arguments, permissions)
         case "call":
-            return CallAction(said, permissions)
+            return CallAction(options, permissions)
         case "ask":
-            return AskAction(said)
+            return AskAction(options)
         case "sample":
-            return make_sample_action(said)
+            return make_sample_action(options)
         case "workflow":
-            return WorkflowAction(said, model.arguments)
+            return WorkflowAction(options, model.arguments)
         case "set":
-            return SetAction(said, permissions)
+            return SetAction(options, permissions)
         case "sleep":
-            return SleepAction(said)
+            return SleepAction(options)
         case _:
             assert_never(model.kind)
 
@@ -108,30 +108,30 @@ async def record_with_timeout(
     """Record the outcome of work that waits, or that it timed out, and return the record."""
     task = call.task
     if timeout is None:
-        return await task.step(call.name, partial(_same, await work()))
-    waiting = asyncio.ensure_future(work())
-    clock = asyncio.ensure_future(task.sleep(timeout, name=f"{call.name} timeout"))
+        return await task.step(call.name, partial(_return_record, await work()))
+    running = asyncio.ensure_future(work())
+    timer = asyncio.ensure_future(task.sleep(timeout, name=f"{call.name} timeout"))
     try:
-        await asyncio.wait([waiting, clock], return_when=asyncio.FIRST_COMPLETED)
-        is_late = not waiting.done()
-        record = _too_late(timeout) if is_late else waiting.result()
-        # Before the work is cancelled: an attempt that resumes must have made every request that was made before.
-        recorded = await task.step(call.name, partial(_same, record))
+        await asyncio.wait([running, timer], return_when=asyncio.FIRST_COMPLETED)
+        is_late = not running.done()
+        record = _timeout_record(timeout) if is_late else running.result()
+        # Recorded before the work is cancelled, since an attempt that resumes must repeat every request made before.
+        recorded = await task.step(call.name, partial(_return_record, record))
         if is_late:
             # Its input request, if it made one.
             await local_task_api(task).withdraw_input(call.name)
         return recorded
     finally:
-        waiting.cancel()
-        clock.cancel()
-        await asyncio.gather(waiting, clock, return_exceptions=True)
+        running.cancel()
+        timer.cancel()
+        await asyncio.gather(running, timer, return_exceptions=True)
 
 
-def _too_late(seconds: float) -> Json:
+def _timeout_record(seconds: float) -> Json:
     return {"error": {"kind": "timeout", "message": f"it took longer than {seconds:g} s"}}
 
 
-async def _same(record: Json) -> Json:
+async def _return_record(record: Json) -> Json:
     return record
 
 
@@ -166,10 +166,10 @@ class ActionResult:
     @classmethod
     def from_record(cls, record: Json) -> "ActionResult":
         """Create the outcome from its record."""
-        said = cast("Mapping[str, Json]", record)
-        if "ok" in said:
-            return cls(said["ok"])
-        error = cast("Mapping[str, Json]", said["error"])
+        fields = cast("Mapping[str, Json]", record)
+        if "ok" in fields:
+            return cls(fields["ok"])
+        error = cast("Mapping[str, Json]", fields["error"])
         return cls(None, str(error["kind"]), str(error["message"]))
 
 
@@ -187,28 +187,28 @@ class ActionRunner:
 
     async def run(self, tries: Tries, name: str, scope: Scope) -> ActionResult:
         """Run the action, with its retries. `name` is that of the checkpoint, and unique within the task."""
-        wait = self._retry.backoff
+        backoff = self._retry.backoff
         for number in range(1, self._retry.attempts):
-            this = _numbered(name, number)
-            outcome = await tries.run_try(self, this, scope)
+            try_name = _numbered(name, number)
+            outcome = await tries.run_try(self, try_name, scope)
             if outcome.is_ok or outcome.kind not in self._retry.on:
                 return outcome
-            if wait:
-                await tries.pause(round(wait, 3), f"{this} backoff")
-            wait = min(wait * self._retry.factor, MAX_BACKOFF)
+            if backoff:
+                await tries.pause(round(backoff, 3), f"{try_name} backoff")
+            backoff = min(backoff * self._retry.factor, MAX_BACKOFF)
         return await tries.run_try(self, _numbered(name, self._retry.attempts), scope)
 
     async def try_once(self, call: ActionCall) -> ActionResult:
         """Run one try, unless it is recorded already."""
-        do = partial(_perform_and_record, self._perform, call)
+        perform = partial(_perform_and_record, self._perform, call)
         if self.action.waits:
             # It has its own checkpoints, and is recorded when they have an outcome.
-            return ActionResult.from_record(await record_with_timeout(self._timeout, call, do))
-        return ActionResult.from_record(await call.task.step(call.name, do))
+            return ActionResult.from_record(await record_with_timeout(self._timeout, call, perform))
+        return ActionResult.from_record(await call.task.step(call.name, perform))
 
     async def _perform(self, call: ActionCall) -> Json:
-        # An action that waits through the task's context has a timeout that also runs while the task is parked, or no
-        # process runs.
+        # The timeout of an action that waits through the task's context is durable, in `record_with_timeout`: it also
+        # runs while the task is parked or no process runs.
         limit = asyncio.timeout(None if self.action.waits else self._timeout)
         try:
             async with limit:
@@ -237,6 +237,6 @@ async def _perform_and_record(perform: Callable[[ActionCall], Awaitable[Json]], 
     except NotJson as error:
         return error_result("failed", str(error)).record
     if size > MAX_RESULT_BYTES:
-        message = f"its result has {size:,} bytes, and {MAX_RESULT_BYTES:,} are allowed: write it to a file"
+        message = f"its result has {size:,} bytes, but only {MAX_RESULT_BYTES:,} are allowed: write it to a file"
         return error_result("too-large", message).record
     return ActionResult(result).record

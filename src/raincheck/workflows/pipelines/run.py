@@ -4,7 +4,7 @@ Theory of operation
 ===================
 Every attempt at the task runs the body from its start, so the body must be deterministic. It is: the outcome of a step
 is recorded, and the decisions between steps depend only on records, on the arguments and on steps that must have ended
-before. So steps may end in another order after a crash without a visible difference.
+before. So if steps end in another order after a crash, the result is the same.
 
 One thing depends on the order: when a step fails, the steps that run beside it are stopped. The failure of a pipeline
 is therefore stored before anything is stopped or compensated. An attempt that finds the failure looks up which steps
@@ -40,27 +40,28 @@ class PreviousAttempts:
     """The records of the attempts before this one."""
 
     def __init__(self, task: TaskContext) -> None:
-        self._desk = local_task_api(task)
-        journal = self._desk.session.journal
+        self._api = local_task_api(task)
+        journal = self._api.session.journal
         self._recorded = _RecordedTries(
-            {one.name: one for one in journal.steps if _kind_of(one) == "step"}, journal.artifacts
+            {checkpoint.name: checkpoint for checkpoint in journal.steps if _kind_of(checkpoint) == "step"},
+            journal.artifacts,
         )
-        self._moments: dict[str, datetime] = {}
-        for one in journal.steps:
-            step = _step_of(one)
-            self._moments[step] = max(one.finished_at, self._moments.get(step, one.finished_at))
+        self._finished_at: dict[str, datetime] = {}
+        for checkpoint in journal.steps:
+            step, finished_at = _step_of(checkpoint), checkpoint.finished_at
+            self._finished_at[step] = max(finished_at, self._finished_at.get(step, finished_at))
 
     @property
     def steps(self) -> Collection[str]:
         """The steps that had started and have a record."""
-        return self._moments.keys()
+        return self._finished_at.keys()
 
     def finished_at(self, step: str) -> datetime:
         """Return when a step last recorded something in earlier attempts. A step without a record there comes last."""
-        return self._moments.get(step, FAR_FUTURE)
+        return self._finished_at.get(step, FAR_FUTURE)
 
     async def replay_step(self, step: PipelineStep, scope: Scope) -> StepResult | None:
-        """Return how a step ended; None if it had not. It only reads records: nothing is run or awaited."""
+        """Return how a step ended; None if it had not. It only reads records, and runs nothing."""
         try:
             return await step.run(self._recorded, scope)
         except _MissingRecord:
@@ -68,13 +69,13 @@ class PreviousAttempts:
 
     def ignore_rest(self) -> None:
         """Stop the replay: no other record of earlier attempts is read."""
-        self._desk.checkpoints.ignore_unreplayed()
+        self._api.checkpoints.ignore_unreplayed()
 
     async def cancel_children(self, steps: Collection[str]) -> None:
         """Cancel the children of these steps, which are no longer awaited."""
-        for one in self._desk.session.journal.steps:
-            if _kind_of(one) == "spawn" and _step_of(one) in steps:
-                await self._desk.cancel_child(str(decode(one.result)))
+        for checkpoint in self._api.session.journal.steps:
+            if _kind_of(checkpoint) == "spawn" and _step_of(checkpoint) in steps:
+                await self._api.cancel_child(str(decode(checkpoint.result)))
 
 
 class _MissingRecord(Exception):
@@ -84,14 +85,14 @@ class _MissingRecord(Exception):
 class _RecordedTries:
     """Tries that are replayed from the records of earlier attempts."""
 
-    def __init__(self, found: dict[str, Checkpoint], artifacts: Collection[str]) -> None:
-        self._found = found
+    def __init__(self, records: dict[str, Checkpoint], artifacts: Collection[str]) -> None:
+        self._records = records
         self._artifacts = artifacts
 
     async def run_try(self, runner: ActionRunner, name: str, scope: Scope) -> ActionResult:  # noqa: ARG002 - the signature of `Tries`
-        if name not in self._found:
+        if name not in self._records:
             raise _MissingRecord
-        return ActionResult.from_record(decode(self._found[name].result))
+        return ActionResult.from_record(decode(self._records[name].result))
 
     async def pause(self, seconds: float, name: str) -> None:
         """Return at once: if the next try is recorded, the wait before it is over."""
@@ -171,7 +172,7 @@ class PipelineRun:
         raise self._failure_error(str(failure["step"]), undone)
 
     async def _run_steps(self, steps: Sequence[str], *, is_resuming: bool = False) -> str | None:
-        """Run these steps until they have ended, or until one fails the pipeline. Return that one."""
+        """Run these steps until they have ended, or until one fails the pipeline. Return the step that failed."""
         waiting = [step for step in steps if step not in self._results]
         running: dict[asyncio.Task[StepResult], str] = {}
         try:
@@ -188,18 +189,24 @@ class PipelineRun:
                     return fatal[0]
         finally:
             await _stop(running)
-            # A step that ended nonetheless has done its work, and may need compensation.
-            self._collect({job: step for job, step in running.items() if not job.cancelled() and not job.exception()})
+            # A step that ended before it could be stopped has done its work, and may need compensation.
+            self._collect(
+                {
+                    step_run: step
+                    for step_run, step in running.items()
+                    if not step_run.cancelled() and not step_run.exception()
+                }
+            )
         return None
 
     async def _catch_up(self) -> None:
         """Collect steps that had ended in an earlier attempt, and that this one has not reached yet."""
         # Steps without a record (skipped, or without items) had ended if a step after them has one.
-        begun = [step for step in self._plan.order if step in self._previous.steps]
-        reached = {one for step in begun for one in (step, *self._plan.predecessors[step])}
-        known = -1
-        while known != len(self._results):
-            known = len(self._results)
+        started = [step for step in self._plan.order if step in self._previous.steps]
+        reached = {name for step in started for name in (step, *self._plan.predecessors[step])}
+        count = -1
+        while count != len(self._results):
+            count = len(self._results)
             for step in self._plan.order:
                 if step in reached and step not in self._results and self._is_ready(step):
                     ended = await self._previous.replay_step(self._pipeline.steps[step], self._scope(step))
@@ -222,19 +229,19 @@ class PipelineRun:
         return await self._pipeline.steps[step].run(self._tries, self._scope(step))
 
     def _collect(self, running: dict["asyncio.Task[StepResult]", str]) -> list[str]:
-        done = {step: job for job, step in running.items() if job.done()}
-        found = sorted(done, key=self._plan.order.index)
-        for step in found:
+        done = {step: step_run for step_run, step in running.items() if step_run.done()}
+        ended = sorted(done, key=self._plan.order.index)
+        for step in ended:
             self._results[step] = done[step].result()
             del running[done[step]]
-        return found
+        return ended
 
     def _is_fatal(self, step: str) -> bool:
         return self._results[step].status == "failed" and self._pipeline.steps[step].model.on_error != "continue"
 
     def _scope(self, step: str) -> dict[str, Json]:
         before = self._plan.predecessors[step]
-        steps: Json = {one: self._result_of(one).for_expressions for one in self._plan.order if one in before}
+        steps: Json = {name: self._result_of(name).for_expressions for name in self._plan.order if name in before}
         return {"input": self._input, "steps": steps}
 
     def _result_of(self, step: str) -> StepResult:
@@ -243,12 +250,12 @@ class PipelineRun:
 
     async def _save_failure(self, failing: str) -> Mapping[str, Json]:
         """Store what an attempt that resumes after the failure needs to know."""
-        begun = [*self._started, *(step for step in self._plan.order if step in self._previous.steps)]
+        started = [*self._started, *(step for step in self._plan.order if step in self._previous.steps)]
         failure: Mapping[str, Json] = {
             "step": failing,
             "ended": sorted(self._results, key=self._previous.finished_at),
-            "begun": [one for one in dict.fromkeys(begun) if one not in self._results],
-            "unrecorded": {one: ended.error for one, ended in self._results.items() if not ended.is_recorded},
+            "begun": [step for step in dict.fromkeys(started) if step not in self._results],
+            "unrecorded": {step: result.error for step, result in self._results.items() if not result.is_recorded},
         }
         if failure != self._task.variables.get(FAILURE_VARIABLE):
             await self._task.variables.set(FAILURE_VARIABLE, failure)
@@ -257,44 +264,48 @@ class PipelineRun:
     async def _report_progress(self, running: Collection[str]) -> None:
         await self._task.progress(len(self._results), len(self._plan.order), ", ".join(running))
 
-    async def _compensate(self, begun: Sequence[str]) -> dict[str, StepResult]:
+    async def _compensate(self, started: Sequence[str]) -> dict[str, StepResult]:
         """Run the declared compensations of steps that started, latest first. Restored steps belong to another task."""
         undone: dict[str, StepResult] = {}
-        for step in reversed(begun):
-            by = self._plan.compensations.get(step)
-            if by is None or by in undone or step in self._restored or self._result_of(step).status == "skipped":
+        for step in reversed(started):
+            undo = self._plan.compensations.get(step)
+            if undo is None or undo in undone or step in self._restored or self._result_of(step).status == "skipped":
                 continue
-            await self._task.progress(len(self._results), len(self._plan.order), f"{by} (undoes {step})")
-            undone[by] = await self._pipeline.steps[by].run(self._tries, self._scope(by))
+            await self._task.progress(len(self._results), len(self._plan.order), f"{undo} (undoes {step})")
+            undone[undo] = await self._pipeline.steps[undo].run(self._tries, self._scope(undo))
         return undone
 
     def _failure_error(self, step: str, undone: Mapping[str, StepResult]) -> PipelineFailed:
         error = cast("Mapping[str, str]", self._results[step].error)
-        words = self._pipeline.steps[step].runner.action.label
-        parts = [f"step {step!r} failed ({error['kind']}) at `{words}`: {error['message']}"]
-        fine = [by for by, ended in undone.items() if ended.status != "failed"]
-        if fine:
-            parts.append(f"undone by {', '.join(fine)}")
-        for by, ended in undone.items():
-            if ended.status == "failed":
-                what = f"{by} could not undo" if ended.is_recorded else f"what {by} did could not be recorded"
-                parts.append(f"{what}: {cast('Mapping[str, str]', ended.error)['message']}")
+        label = self._pipeline.steps[step].runner.action.label
+        parts = [f"step {step!r} failed ({error['kind']}) at `{label}`: {error['message']}"]
+        successful = [undo for undo, result in undone.items() if result.status != "failed"]
+        if successful:
+            parts.append(f"undone by {', '.join(successful)}")
+        for undo, result in undone.items():
+            if result.status == "failed":
+                fault = (
+                    f"undo step {undo} failed"
+                    if result.is_recorded
+                    else f"the outcome of undo step {undo} is not recorded"
+                )
+                parts.append(f"{fault}: {cast('Mapping[str, str]', result.error)['message']}")
         return PipelineFailed(step, "; ".join(parts))
 
     def _output(self) -> Json:
         last = self._results[self._plan.order[-1]]
         if self._pipeline.output is None:
             return last.result
-        steps: Json = {one: ended.for_expressions for one, ended in self._results.items()}
+        steps: Json = {step: result.for_expressions for step, result in self._results.items()}
         env = self._pipeline.permissions.environment()
         try:
             return self._pipeline.output.render({"input": self._input, "steps": steps, "env": env})
         except ExpressionFailed as error:
-            raise PipelineFailed("output", f"the output can't be worked out: {error}") from error
+            raise PipelineFailed("output", f"the output can't be evaluated: {error}") from error
 
 
 async def _stop(running: Collection["asyncio.Task[StepResult]"]) -> None:
-    for job in running:
-        job.cancel()
+    for step_run in running:
+        step_run.cancel()
     if running:
         await asyncio.wait(running)

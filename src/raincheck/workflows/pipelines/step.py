@@ -78,26 +78,26 @@ class PipelineStep:
         return ended
 
     async def _run_all(self, tries: Tries, scope: Scope, items: list[Json]) -> StepResult:
-        room = asyncio.Semaphore(self._max_parallel)
+        limit = asyncio.Semaphore(self._max_parallel)
 
         async def run(index: int, item: Json) -> ActionResult:
-            async with room:
+            async with limit:
                 return await self._rounds(tries, f"{self.id}[{index}]", {**scope, "item": item, "index": index})
 
         async with asyncio.TaskGroup() as group:
-            jobs = [group.create_task(run(index, item)) for index, item in enumerate(items)]
-        return self._together([job.result() for job in jobs])
+            runs = [group.create_task(run(index, item)) for index, item in enumerate(items)]
+        return self._combine([item_run.result() for item_run in runs])
 
-    def _together(self, outcomes: list[ActionResult]) -> StepResult:
-        bad = [(index, one) for index, one in enumerate(outcomes) if not one.is_ok]
-        results = [one.result for one in outcomes]
-        told: tuple[Json, ...] = tuple({"index": index, "error": one.error} for index, one in bad)
+    def _combine(self, outcomes: list[ActionResult]) -> StepResult:
+        failures = [(index, outcome) for index, outcome in enumerate(outcomes) if not outcome.is_ok]
+        results = [outcome.result for outcome in outcomes]
+        errors: tuple[Json, ...] = tuple({"index": index, "error": outcome.error} for index, outcome in failures)
         # With a tolerance, since 0.07 * 100 is slightly more than 7.
-        if len(outcomes) - len(bad) >= self.model.min_success_rate * len(outcomes) - 1e-6:
-            return StepResult("completed", results, None, told)
-        index, first = bad[0]
-        message = f"{len(bad)} of {len(outcomes)} items failed, the first at index {index}: {first.message}"
-        return StepResult("failed", results, {"kind": first.kind, "message": message}, told)
+        if len(outcomes) - len(failures) >= self.model.min_success_rate * len(outcomes) - 1e-6:
+            return StepResult("completed", results, None, errors)
+        index, first = failures[0]
+        message = f"{len(failures)} of {len(outcomes)} items failed, the first at index {index}: {first.message}"
+        return StepResult("failed", results, {"kind": first.kind, "message": message}, errors)
 
     async def _rounds(self, tries: Tries, name: str, scope: Scope) -> ActionResult:
         """Return the outcome of the action: of its only run, or of the round after which `until` holds."""
@@ -106,8 +106,8 @@ class PipelineStep:
         rounds = self.model.max_rounds or 1
         for number in range(1, rounds + 1):
             scope = {**scope, "round": number}
-            this = name if number == 1 else f"{name} round {number}"
-            outcome = await self.runner.run(tries, this, scope)
+            round_name = name if number == 1 else f"{name} round {number}"
+            outcome = await self.runner.run(tries, round_name, scope)
             if not outcome.is_ok:
                 return outcome
             try:
@@ -116,8 +116,8 @@ class PipelineStep:
             except ExpressionFailed as error:
                 return error_result("expression", str(error))
             if number < rounds and self.model.every:
-                await tries.pause(self.model.every, f"{this} every")
-        return error_result("failed", f"{self._until.source!r} did not hold after {rounds} rounds")
+                await tries.pause(self.model.every, f"{round_name} every")
+        return error_result("failed", f"{self._until.source!r} was still false after {rounds} rounds")
 
 
 def _unrecorded(error: Exception) -> StepResult:
@@ -132,20 +132,20 @@ def _is_step_error(error: Exception) -> bool:
     return isinstance(error, RaincheckError) and not isinstance(error, ATTEMPT_ERRORS)
 
 
-def _condition(said: str | bool | None) -> Expression | None:
-    return None if said is None else Expression.parse(said if isinstance(said, str) else str(said).lower())
+def _condition(value: str | bool | None) -> Expression | None:
+    return None if value is None else Expression.parse(value if isinstance(value, str) else str(value).lower())
 
 
-def _items(said: str | list[Json]) -> Callable[[Scope], Json]:
-    return Expression.parse(said).evaluate if isinstance(said, str) else Template.parse(said).render
+def _items(value: str | list[Json]) -> Callable[[Scope], Json]:
+    return Expression.parse(value).evaluate if isinstance(value, str) else Template.parse(value).render
 
 
 def _listed(value: Json) -> list[Json]:
     if isinstance(value, Mapping):
-        value = [{"key": key, "value": one} for key, one in value.items()]
+        value = [{"key": key, "value": item} for key, item in value.items()]
     if not isinstance(value, list):
-        raise ExpressionFailed("`for_each` takes a list, or a mapping, whose items are {key, value}")
+        raise ExpressionFailed("`for_each` must be a list, or a mapping, whose items are {key, value}")
     items = cast("list[Json]", value)
     if len(items) > MAX_ITEMS:
-        raise ExpressionFailed(f"`for_each` has {len(items):,} items, and {MAX_ITEMS:,} are allowed")
+        raise ExpressionFailed(f"`for_each` has {len(items):,} items, but only {MAX_ITEMS:,} are allowed")
     return items

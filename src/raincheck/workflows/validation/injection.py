@@ -58,14 +58,14 @@ class OptionReader:
         signs = ("-", "+") if self._options.is_shell else ("-",)
         takes_first = self._options.is_wrapper or self._options.first_is_code
         while self.rest:
-            place, text = self.rest[0]
+            index, text = self.rest[0]
             if text in ("-", "--"):
                 self.rest.pop(0)
                 self.reads_stdin |= text == "-"
                 break
             if text.startswith(signs):
                 self.rest.pop(0)
-                yield from self._long(place, text) if text.startswith("--") else self._short(place, text)
+                yield from self._long(index, text) if text.startswith("--") else self._short(index, text)
             elif text.startswith("{{") and not (self._is_code_next or takes_first):
                 # The value may be an empty list. Then the program reads what follows as if the item were not there.
                 self.values.append(self.rest.pop(0))
@@ -77,37 +77,37 @@ class OptionReader:
     def _next(self) -> Iterator[Item]:
         """Yield the next item, and the items that may take its position if a value is an empty list."""
         while self.rest:
-            place, text = self.rest.pop(0)
-            yield place, text
+            index, text = self.rest.pop(0)
+            yield index, text
             if not text.startswith("{{"):
                 return
 
-    def _long(self, place: int, text: str) -> Iterator[Item]:
+    def _long(self, index: int, text: str) -> Iterator[Item]:
         name, equals, value = text[2:].partition("=")
         if has_expressions(name):
-            yield place, text
+            yield index, text
         elif name in self._options.long_code:
             self.names_program = True
-            yield from [(place, value)] if equals else self._next()
+            yield from [(index, value)] if equals else self._next()
         elif not equals and name in self._options.long_taking:
             del self.rest[:1]
 
-    def _short(self, place: int, text: str) -> Iterator[Item]:
+    def _short(self, index: int, text: str) -> Iterator[Item]:
         constant = text.split("{{")[0]
         if self._options.is_shell:
             self._is_code_next |= any(letter in self._options.code for letter in constant)
             self.reads_stdin |= "s" in constant
             del self.rest[: sum(letter in self._options.taking for letter in constant)]
         else:
-            for at, letter in enumerate(constant[1:], 1):
+            for position, letter in enumerate(constant[1:], 1):
                 if letter in self._options.code + self._options.ending + self._options.taking:
-                    yield from self._argument(letter, (place, text[at + 1 :]))
+                    yield from self._argument(letter, (index, text[position + 1 :]))
                     return
                 if letter in self._options.attached:
                     return
         if constant != text:
             # The value could add the option letter.
-            yield place, text
+            yield index, text
 
     def _argument(self, letter: str, attached: Item) -> Iterator[Item]:
         if letter in self._options.code:
@@ -227,9 +227,9 @@ _ONLY_A_VALUE = re.compile(r"{{.*}}", re.DOTALL)
 
 def find_injections(argv: Sequence[str], stdin: str = "") -> Iterator[tuple[int, str]]:
     """Yield the index of each value that would be part of a script or choose the program, and how to fix it."""
-    for place, message in _command(list(enumerate(argv))):
-        if place != STDIN_INDEX or has_expressions(stdin):
-            yield place, message
+    for index, message in _command(list(enumerate(argv))):
+        if index != STDIN_INDEX or has_expressions(stdin):
+            yield index, message
 
 
 def _command(items: list[Item]) -> Iterator[tuple[int, str]]:
@@ -245,31 +245,31 @@ def _command(items: list[Item]) -> Iterator[tuple[int, str]]:
     options = options_of(name)
     if options is None:
         return
-    reading = OptionReader(options, items[1:])
-    scripts = list(reading.scripts())
-    yield from ((place, VALUE_IN_SCRIPT) for place, text in scripts if has_expressions(text))
-    if scripts or reading.names_program:
+    reader = OptionReader(options, items[1:])
+    scripts = list(reader.scripts())
+    yield from ((index, VALUE_IN_SCRIPT) for index, text in scripts if has_expressions(text))
+    if scripts or reader.names_program:
         return
-    files = [] if reading.reads_stdin else [*reading.values, *reading.rest[:1]]
-    yield from ((place, VALUE_IS_PROGRAM) for place, text in files if has_expressions(text))
+    files = [] if reader.reads_stdin else [*reader.values, *reader.rest[:1]]
+    yield from ((index, VALUE_IS_PROGRAM) for index, text in files if has_expressions(text))
     if not files or files[-1][1] in STDIN:
         yield STDIN_INDEX, VALUE_IS_SCRIPT
 
 
 def _check_wrapped(wrapper: Wrapper, items: list[Item]) -> Iterator[tuple[int, str]]:
-    reading = OptionReader(wrapper.options, items)
-    for place, text in reading.scripts():
+    reader = OptionReader(wrapper.options, items)
+    for index, text in reader.scripts():
         # `env -S` splits its text and reads the words in the position of the option, again with options first.
         if has_expressions(text):
-            yield place, VALUE_IN_SCRIPT
+            yield index, VALUE_IN_SCRIPT
         else:
-            yield from _check_wrapped(ENV, [*((place, word) for word in _words(text)), *reading.rest])
+            yield from _check_wrapped(ENV, [*((index, word) for word in _words(text)), *reader.rest])
         return
-    operands, rest = reading.rest[: wrapper.operands], reading.rest[wrapper.operands :]
+    operands, rest = reader.rest[: wrapper.operands], reader.rest[wrapper.operands :]
     # An operand that is nothing but a value may be a list, whose next item would be the program.
-    yield from ((place, VALUE_IS_PROGRAM) for place, text in operands if _ONLY_A_VALUE.fullmatch(text))
+    yield from ((index, VALUE_IS_PROGRAM) for index, text in operands if _ONLY_A_VALUE.fullmatch(text))
     if wrapper.is_shell:
-        yield from ((place, VALUE_IN_SCRIPT) for place, text in rest if has_expressions(text))
+        yield from ((index, VALUE_IN_SCRIPT) for index, text in rest if has_expressions(text))
         return
     while wrapper.takes_assignments and rest and _ASSIGNMENT.match(rest[0][1]):
         rest.pop(0)

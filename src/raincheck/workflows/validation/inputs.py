@@ -13,7 +13,7 @@ from raincheck.workflows.parsing.source import KeyPath
 
 
 def check_properties(properties: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str]]:
-    """Yield the errors of schemas by name."""
+    """Yield the errors of JSON Schemas by name, each with its path."""
     for name, schema in object_schema(properties)["properties"].items():
         for route, message in _check_one_schema(schema):
             yield (name, *route), message
@@ -30,15 +30,15 @@ def _check_schema(schema: dict[str, Any]) -> Iterator[tuple[KeyPath, str]]:
     try:
         Draft202012Validator.check_schema(schema, format_checker=Draft202012Validator.FORMAT_CHECKER)
     except SchemaError as error:
-        yield tuple(error.absolute_path), f"this is no JSON Schema: {error.message}"
+        yield tuple(error.absolute_path), f"this is not a valid JSON Schema: {error.message}"
         return
     if "default" not in schema:
         return
     try:
         for message in schema_errors(schema, schema["default"]):
-            yield ("default",), f"the default is not what the schema asks for: {message}"
+            yield ("default",), f"the default does not match the schema: {message}"
     except Unresolvable as error:
-        yield (), f"it refers to what is not there: {error}"
+        yield (), f"it has a reference that can't be resolved: {error}"
 
 
 def schema_errors(schema: Any, value: Any) -> Iterator[str]:  # noqa: ANN401 - any JSON
@@ -47,6 +47,6 @@ def schema_errors(schema: Any, value: Any) -> Iterator[str]:  # noqa: ANN401 - a
     Raises:
         Unresolvable: the schema has a reference that can't be resolved.
     """
-    # The registry is empty, so that no schema makes us fetch a remote reference.
+    # The registry is empty, so that no schema can make us fetch a remote reference.
     validator: Any = Draft202012Validator(schema, registry=Registry())
     yield from (error.message for error in validator.iter_errors(value))

@@ -27,12 +27,12 @@ from raincheck.workflows.validation.steps import check_references, templates_in,
 
 def check_cycles(models: Mapping[str, WorkflowModel], sources: Mapping[str, Source]) -> Iterator[Diagnostic]:
     """Yield an error for each workflow that would run itself without end, directly or through others."""
-    runs = {name: _children(one) for name, one in models.items()}
+    runs = {name: _children(model) for name, model in models.items()}
     for name, children in runs.items():
-        way = _find_cycle(name, runs)
-        if way is not None:
-            message = f"this workflow runs itself without end: {' -> '.join(way)}"
-            yield sources[name].diagnostic(("workflows", name, *children[way[1]]), message)
+        cycle = _find_cycle(name, runs)
+        if cycle is not None:
+            message = f"this workflow runs itself without end: {' -> '.join(cycle)}"
+            yield sources[name].diagnostic(("workflows", name, *children[cycle[1]]), message)
 
 
 def _children(model: WorkflowModel) -> dict[str, KeyPath]:
@@ -45,9 +45,9 @@ def _children(model: WorkflowModel) -> dict[str, KeyPath]:
 
 def _runs(model: WorkflowModel) -> Iterator[tuple[str, KeyPath]]:
     if isinstance(model, PipelineModel):
-        for place, step in enumerate(model.steps):
+        for index, step in enumerate(model.steps):
             if step.workflow is not None:
-                yield step.workflow, ("steps", place, "workflow")
+                yield step.workflow, ("steps", index, "workflow")
     if isinstance(model, MachineModel):
         for name, state in model.states.items():
             if state.action is not None and state.action.workflow is not None:
@@ -55,16 +55,16 @@ def _runs(model: WorkflowModel) -> Iterator[tuple[str, KeyPath]]:
 
 
 def _find_cycle(start: str, runs: Mapping[str, Mapping[str, KeyPath]]) -> tuple[str, ...] | None:
-    ways: list[tuple[str, ...]] = [(start,)]
+    paths: list[tuple[str, ...]] = [(start,)]
     seen: set[str] = set()
-    while ways:
-        way = ways.pop(0)
-        for one in runs.get(way[-1], {}):
-            if one == start:
-                return (*way, one)
-            if one not in seen:
-                seen.add(one)
-                ways.append((*way, one))
+    while paths:
+        path = paths.pop(0)
+        for child in runs.get(path[-1], {}):
+            if child == start:
+                return (*path, child)
+            if child not in seen:
+                seen.add(child)
+                paths.append((*path, child))
     return None
 
 
@@ -82,48 +82,50 @@ class Plan:
 
     @classmethod
     def from_model(cls, model: PipelineModel) -> "Plan":
-        """Create the plan. Unknown or cyclic needs lead nowhere in it: other checks report them."""
-        undoes = {one.id: one.on_error.compensate for one in model.steps if isinstance(one.on_error, CompensateModel)}
-        order = tuple(one.id for one in model.steps if one.id not in undoes.values())
-        steps = {one.id: one for one in model.steps}
+        """Create the plan. It ignores unknown and cyclic needs, which other checks report."""
+        compensations = {
+            step.id: step.on_error.compensate for step in model.steps if isinstance(step.on_error, CompensateModel)
+        }
+        order = tuple(step.id for step in model.steps if step.id not in compensations.values())
+        steps = {step.id: step for step in model.steps}
         needs: dict[str, tuple[str, ...]] = {}
-        for place, step_id in enumerate(order):
-            said = steps[step_id].needs
-            needs[step_id] = tuple(dict.fromkeys(order[max(place - 1, 0) : place] if said is None else said))
-        before = {one: _before(one, needs) for one in order}
-        before |= {one: frozenset(order) for one in undoes.values()}
-        return cls(order, needs, undoes, before)
+        for index, step_id in enumerate(order):
+            declared = steps[step_id].needs
+            needs[step_id] = tuple(dict.fromkeys(order[max(index - 1, 0) : index] if declared is None else declared))
+        predecessors = {step_id: _predecessors(step_id, needs) for step_id in order}
+        predecessors |= {step_id: frozenset(order) for step_id in compensations.values()}
+        return cls(order, needs, compensations, predecessors)
 
     def cycle(self) -> tuple[str, ...] | None:
         """Return steps that need each other in a cycle, with the first of them at both ends."""
         done: set[str] = set()
         for start in self.order:
-            found = self._cycle_from(start, [], done)
-            if found is not None:
-                return found
+            cycle = self._cycle_from(start, [], done)
+            if cycle is not None:
+                return cycle
         return None
 
-    def _cycle_from(self, step: str, way: list[str], done: set[str]) -> tuple[str, ...] | None:
-        if step in way:
-            return (*way[way.index(step) :], step)
+    def _cycle_from(self, step: str, path: list[str], done: set[str]) -> tuple[str, ...] | None:
+        if step in path:
+            return (*path[path.index(step) :], step)
         if step in done:
             return None
         for need in self.needs.get(step, ()):
-            found = self._cycle_from(need, [*way, step], done)
-            if found is not None:
-                return found
+            cycle = self._cycle_from(need, [*path, step], done)
+            if cycle is not None:
+                return cycle
         done.add(step)
         return None
 
 
-def _before(step: str, needs: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
+def _predecessors(step: str, needs: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
     found: set[str] = set()
-    left = list(needs[step])
-    while left:
-        one = left.pop()
-        if one not in found and one in needs:
-            found.add(one)
-            left += needs[one]
+    pending = list(needs[step])
+    while pending:
+        need = pending.pop()
+        if need not in found and need in needs:
+            found.add(need)
+            pending += needs[need]
     return frozenset(found)
 
 
@@ -137,8 +139,10 @@ WAITING_KINDS = frozenset({"ask", "sample", "workflow", "sleep"})
 def check_pipeline(model: PipelineModel, name: str, source: Source, permissions: Permissions) -> list[Diagnostic]:
     """Return every error of a pipeline."""
     plan = Plan.from_model(model)
-    names = AllowedNames(frozenset(model.input), frozenset(one.id for one in model.steps), frozenset(), permissions.env)
-    findings = chain(
+    names = AllowedNames(
+        frozenset(model.input), frozenset(step.id for step in model.steps), frozenset(), permissions.env
+    )
+    problems = chain(
         check_inputs(model, names.without_roots("steps")),
         _ids(model),
         _order(model, plan),
@@ -146,13 +150,13 @@ def check_pipeline(model: PipelineModel, name: str, source: Source, permissions:
         _steps(model, plan, names, permissions),
         _output(model, plan, names),
     )
-    return [source.diagnostic(("workflows", name, *route), message) for route, message in findings]
+    return [source.diagnostic(("workflows", name, *route), message) for route, message in problems]
 
 
 def check_inputs(model: WorkflowModel, names: AllowedNames) -> Iterator[Problem]:
     """Yield the errors of a workflow's input and of its subject."""
     for name in sorted(RESERVED_INPUTS & model.input.keys()):
-        yield ("input", name), f"no input can be called {name!r}: choose another name"
+        yield ("input", name), f"the input name {name!r} is reserved: choose another name"
     for route, message in check_properties(model.input):
         yield ("input", *route), message
     if model.subject is not None:
@@ -163,68 +167,68 @@ def check_inputs(model: WorkflowModel, names: AllowedNames) -> Iterator[Problem]
 def _ids(model: PipelineModel) -> Iterator[Problem]:
     counted = Counter(step.id for step in model.steps)
     seen: set[str] = set()
-    for place, step in enumerate(model.steps):
+    for index, step in enumerate(model.steps):
         if counted[step.id] > 1 and step.id in seen:
-            yield ("steps", place, "id"), f"another step is called {step.id!r} too: give one of them another id"
+            yield ("steps", index, "id"), f"another step has the id {step.id!r} too: rename one of them"
         seen.add(step.id)
 
 
 def _order(model: PipelineModel, plan: Plan) -> Iterator[Problem]:
-    known = {step.id for step in model.steps}
-    places = {step.id: place for place, step in enumerate(model.steps)}
-    for place, step in enumerate(model.steps):
+    indexes = {step.id: index for index, step in enumerate(model.steps)}
+    for index, step in enumerate(model.steps):
         for number, need in enumerate(step.needs or ()):
-            at: KeyPath = ("steps", place, "needs", number)
-            if need not in known:
-                yield at, f"there is no step {need!r}: there is {', '.join(sorted(known))}"
+            at: KeyPath = ("steps", index, "needs", number)
+            if need not in indexes:
+                yield at, f"there is no step {need!r}: the steps are {', '.join(sorted(indexes))}"
             elif need not in plan.order:
-                yield at, f"step {need!r} only runs to undo another: nothing can need it"
-    cycle = plan.cycle() if len(known) == len(model.steps) else None
+                yield at, f"step {need!r} only runs to undo another step: remove it from `needs`"
+    cycle = plan.cycle() if len(indexes) == len(model.steps) else None
     if cycle is not None:
         message = f"these steps wait for each other: {' -> '.join(cycle)}"
-        yield ("steps", places[cycle[0]], "needs"), message
+        yield ("steps", indexes[cycle[0]], "needs"), message
 
 
 def _check_compensations(model: PipelineModel, plan: Plan) -> Iterator[Problem]:
-    known = {step.id for step in model.steps}
-    for place, step in enumerate(model.steps):
-        by = plan.compensations.get(step.id)
-        at: KeyPath = ("steps", place, "on_error", "compensate")
-        if by is not None and by not in known:
-            yield at, f"there is no step {by!r}: there is {', '.join(sorted(known))}"
-        elif by == step.id:
-            yield at, "a step can't undo itself: name another"
+    ids = {step.id for step in model.steps}
+    for index, step in enumerate(model.steps):
+        compensation = plan.compensations.get(step.id)
+        at: KeyPath = ("steps", index, "on_error", "compensate")
+        if compensation is not None and compensation not in ids:
+            yield at, f"there is no step {compensation!r}: the steps are {', '.join(sorted(ids))}"
+        elif compensation == step.id:
+            yield at, "a step can't undo itself: name another step"
         elif step.id in plan.compensations.values():
             if step.needs:
-                yield ("steps", place, "needs"), "a step that undoes another needs nothing: remove it"
+                yield ("steps", index, "needs"), "a step that undoes another can't have `needs`: remove it"
             if step.on_error != "fail":
-                yield ("steps", place, "on_error"), "a step that undoes another has no on_error: remove it"
+                yield ("steps", index, "on_error"), "a step that undoes another can't have `on_error`: remove it"
     if not plan.order:
-        yield ("steps",), "all steps only run to undo others: add one that does something"
+        yield ("steps",), "all steps only run to undo other steps: add one that does the work"
 
 
 def _steps(model: PipelineModel, plan: Plan, names: AllowedNames, permissions: Permissions) -> Iterator[Problem]:
-    for place, step in enumerate(model.steps):
-        at: KeyPath = ("steps", place)
+    for index, step in enumerate(model.steps):
         before = plan.predecessors.get(step.id, frozenset())
-        after = frozenset(one for one in plan.order if step.id in plan.predecessors[one] and one not in before)
-        here = names.for_step(before, step.id, after)
-        for route, message in chain(_control(step, here), _values(step, here), check_references(step, permissions)):
-            yield (*at, *route), message
+        after = frozenset(name for name in plan.order if step.id in plan.predecessors[name] and name not in before)
+        allowed = names.for_step(before, step.id, after)
+        for route, message in chain(
+            _control(step, allowed), _values(step, allowed), check_references(step, permissions)
+        ):
+            yield ("steps", index, *route), message
 
 
 def _control(step: StepModel, names: AllowedNames) -> Iterator[Problem]:
     """Check the expressions that decide whether and how often a step runs. They must be the same after a restart."""
-    plain = names.without_roots("env")
-    rounds = plain.with_roots("result", "round", *(("item", "index") if step.for_each is not None else ()))
-    said_of = (("if", step.condition, plain), ("for_each", step.for_each, plain), ("until", step.until, rounds))
-    for key, said, those in said_of:
-        if isinstance(said, str):
-            for message in check_expression(said, those):
+    before = names.without_roots("env")
+    after = before.with_roots("result", "round", *(("item", "index") if step.for_each is not None else ()))
+    fields = (("if", step.condition, before), ("for_each", step.for_each, before), ("until", step.until, after))
+    for key, value, allowed in fields:
+        if isinstance(value, str):
+            for message in check_expression(value, allowed):
                 yield (key,), message
-        elif isinstance(said, list):
-            for route, text in texts_in(said, (key,)):
-                yield from ((route, message) for message in check_text(text, those))
+        elif isinstance(value, list):
+            for route, text in texts_in(value, (key,)):
+                yield from ((route, message) for message in check_text(text, allowed))
 
 
 def _values(step: StepModel, names: AllowedNames) -> Iterator[Problem]:

@@ -53,8 +53,8 @@ def _fields(step: ActionModel) -> Iterator[tuple[KeyPath, Any]]:
     yield ("ask", "message"), getattr(step.ask, "message", None)
     for name in ("prompt", "system"):
         yield ("sample", name), getattr(step.sample, name, None)
-    for place, message in enumerate(getattr(step.sample, "messages", None) or ()):
-        yield ("sample", "messages", place, "text"), message.text
+    for index, message in enumerate(getattr(step.sample, "messages", None) or ()):
+        yield ("sample", "messages", index, "text"), message.text
     yield ("with",), step.arguments
     yield ("set",), step.set
     yield ("sleep",), step.sleep
@@ -65,26 +65,28 @@ def texts_in(value: Any, route: KeyPath) -> Iterator[tuple[KeyPath, str]]:  # no
     if isinstance(value, str):
         yield route, value
     elif isinstance(value, Mapping):
-        for key, one in cast("Mapping[str, Any]", value).items():
-            yield from texts_in(one, (*route, key))
+        for key, item in cast("Mapping[str, Any]", value).items():
+            yield from texts_in(item, (*route, key))
     elif isinstance(value, list):
-        for place, one in enumerate(cast("list[Any]", value)):
-            yield from texts_in(one, (*route, place))
+        for index, item in enumerate(cast("list[Any]", value)):
+            yield from texts_in(item, (*route, index))
 
 
 FORM_FIELD_TYPES = frozenset({"string", "number", "integer", "boolean"})
 """The types of a form field with a single value."""
 
 
-def check_for_workflow(name: str, takes: Properties, given: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str]]:
+def check_for_workflow(
+    name: str, properties: Properties, arguments: Mapping[str, Any]
+) -> Iterator[tuple[KeyPath, str]]:
     """Yield the errors of the arguments for a workflow, as far as they are known before expressions are evaluated."""
-    schema = object_schema(takes)
-    for missing in sorted(set(schema["required"]) - given.keys()):
-        yield (), f"workflow {name!r} needs {missing!r} too"
-    for argument, value in given.items():
-        if argument not in takes:
-            known = ", ".join(sorted(takes)) or "nothing"
-            yield (argument,), f"workflow {name!r} does not take {argument!r}: it takes {known}"
+    schema = object_schema(properties)
+    for missing in sorted(set(schema["required"]) - arguments.keys()):
+        yield (), f"workflow {name!r} requires {missing!r}: add it"
+    for argument, value in arguments.items():
+        if argument not in properties:
+            accepted = ", ".join(sorted(properties)) or "no arguments"
+            yield (argument,), f"workflow {name!r} does not take {argument!r}: it takes {accepted}"
         elif not any(has_expressions(text) for _, text in texts_in(value, ())):
             yield from (((argument,), message) for message in _misfits(schema["properties"][argument], value))
 
@@ -97,29 +99,29 @@ def _misfits(schema: Any, value: Any) -> Iterator[str]:  # noqa: ANN401 - any JS
         yield from schema_errors(schema, value)
 
 
-def check_for_function(function: Callable[..., Any], given: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str]]:
+def check_for_function(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str]]:
     """Yield the errors of the argument names for a function."""
     # A function written in C may have no signature.
     with suppress(ValueError):
         signature = inspect.signature(function)
         try:
-            signature.bind(**dict.fromkeys(given))
+            signature.bind(**dict.fromkeys(arguments))
         except TypeError as error:
-            yield (), f"it can't be called like that: {error}"
+            yield (), f"the function does not accept these arguments: {error}"
 
 
 def check_form(fields: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str]]:
     """Yield the errors of the fields of a form, which are single values, or several choices from a list."""
     if fields.get("type") == "object" and isinstance(fields.get("properties"), Mapping):
-        yield (), "name the fields alone, without `type` and `properties`: {ok: {type: boolean}}"
+        yield (), "write only the fields, without `type` and `properties`: {ok: {type: boolean}}"
         return
-    wrong = list(check_properties(fields))
-    yield from wrong
-    for name in fields.keys() - {route[0] for route, _ in wrong}:
+    problems = list(check_properties(fields))
+    yield from problems
+    for name in fields.keys() - {route[0] for route, _ in problems}:
         if not _is_form_field(fields[name]):
             message = (
-                "nobody can be asked for this: a field is of type string, number, integer or boolean, or an array "
-                "whose items are an enum"
+                "a form can't have this field: use type string, number, integer or boolean, or an array whose items "
+                "are an enum"
             )
             yield (name,), message
 
@@ -149,15 +151,15 @@ def check_references(step: ActionModel, permissions: Permissions) -> Iterator[tu
         else:
             yield from (((*_WITH, *route), message) for route, message in check_for_function(function, step.arguments))
     if step.call is not None and step.call.server not in permissions.servers:
-        known = ", ".join(sorted(permissions.servers)) or "none"
-        yield ("call", "server"), f"there is no server {step.call.server!r} in `servers`: there is {known}"
+        declared = ", ".join(sorted(permissions.servers)) or "none"
+        yield ("call", "server"), f"there is no server {step.call.server!r}: `servers` declares {declared}"
     if step.workflow is not None and step.workflow not in permissions.workflows:
-        known = ", ".join(sorted(permissions.workflows))
-        yield ("workflow",), f"there is no workflow {step.workflow!r}: there is {known}"
-    takes = None if step.workflow is None else permissions.workflows.get(step.workflow)
-    if step.workflow is not None and takes is not None:
-        found = check_for_workflow(step.workflow, takes, step.arguments)
-        yield from (((*_WITH, *route), message) for route, message in found)
+        declared = ", ".join(sorted(permissions.workflows))
+        yield ("workflow",), f"there is no workflow {step.workflow!r}: the workflows are {declared}"
+    properties = None if step.workflow is None else permissions.workflows.get(step.workflow)
+    if step.workflow is not None and properties is not None:
+        problems = check_for_workflow(step.workflow, properties, step.arguments)
+        yield from (((*_WITH, *route), message) for route, message in problems)
     if step.ask is not None:
         yield from ((("ask", "schema", *route), message) for route, message in check_form(step.ask.fields))
     if step.sleep is not None and not has_expressions(str(step.sleep)):
@@ -169,16 +171,16 @@ def check_references(step: ActionModel, permissions: Permissions) -> Iterator[tu
 
 def _run(run: RunModel, permissions: Permissions) -> Iterator[tuple[KeyPath, str]]:
     if run.shell is not None and has_expressions(run.shell):
-        yield ("run", "shell"), 'values must not become part of a script: pass them by `env`, and write "$NAME"'
+        yield ("run", "shell"), 'values must not become part of a script: pass them through `env`, and write "$NAME"'
     if run.argv is not None:
         program = text_of(run.argv[0])
-        names = _names(program)
-        if names is not None and names - {"env"}:
+        roots = _roots_in(program)
+        if roots is not None and roots - {"env"}:
             yield ("run",), "callers must not choose the program: make the first item constant"
         elif not has_expressions(program) and not is_command(program, permissions.folder):
             yield ("run",), explain_missing_command(program, permissions.folder)
-        for place, message in find_injections([text_of(item) for item in run.argv], str(run.stdin)):
-            yield ("run", "stdin") if place == STDIN_INDEX else ("run", "argv", place), message
+        for index, message in find_injections([text_of(item) for item in run.argv], str(run.stdin)):
+            yield ("run", "stdin") if index == STDIN_INDEX else ("run", "argv", index), message
     if run.cwd is not None and not has_expressions(run.cwd):
         folder = (permissions.folder / run.cwd).resolve()
         if not permissions.allows_folder(folder):
@@ -193,10 +195,10 @@ def is_command(program: str, folder: Path) -> bool:
 def explain_missing_command(program: str, folder: Path) -> str:
     """Return why a command can't be run, and what to do."""
     if "/" not in program:
-        return f"there is no command {program!r}: install it, or see PATH"
+        return f"there is no command {program!r}: install it, or check PATH"
     if Path(resolve_program(program, folder)).is_file():
-        return f"{program!r} is not executable: chmod +x"
-    return f"there is no file {program!r} in {folder}"
+        return f"{program!r} is not executable: run chmod +x"
+    return f"there is no file {program!r} in {folder}: correct the path"
 
 
 def resolve_program(program: str, folder: Path) -> str:
@@ -214,10 +216,10 @@ def _http(http: HttpModel, permissions: Permissions) -> Iterator[tuple[KeyPath, 
             yield ("http", "url"), str(error)
 
 
-def _names(text: str) -> frozenset[str] | None:
+def _roots_in(text: str) -> frozenset[str] | None:
     """Return the first names of a text's expressions; None if it is invalid, which is reported elsewhere."""
     try:
-        return frozenset(chain[0] for one in TextTemplate.parse(text).expressions for chain in one.paths)
+        return frozenset(path[0] for expression in TextTemplate.parse(text).expressions for path in expression.paths)
     except InvalidExpression:
         return None
 
@@ -236,6 +238,6 @@ def _check_server(server: ServerModel, names: AllowedNames, folder: Path) -> Ite
         for message in check_text(value, names):
             yield ("headers", header), message
     if server.url is not None and not server.url.startswith(("http://", "https://")):
-        yield ("url",), "a URL begins with https:// or http://"
+        yield ("url",), "a URL must start with https:// or http://"
     if server.command is not None and not is_command(server.command[0], folder):
         yield ("command",), explain_missing_command(server.command[0], folder)

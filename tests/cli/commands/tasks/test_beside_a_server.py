@@ -1,4 +1,4 @@
-"""The operator's commands beside a server that works, in a process of its own on the same file."""
+"""Tests for the operator's commands on the store of a server that runs in another process."""
 
 import json
 import re
@@ -65,7 +65,7 @@ asyncio.run(main())
 
 
 class Server:
-    """A server that makes a task of each line that it is told."""
+    """A server that creates a task for each line on its stdin."""
 
     def __init__(self) -> None:
         Path("server.py").write_text(SERVER, encoding="utf-8")
@@ -98,13 +98,13 @@ def server() -> Iterator[Server]:
     server.program.communicate()
 
 
-def operate(*words: str, ends_with: int = 0) -> str:
+def operate(*words: str, exit_code: int = 0) -> str:
     done = CliRunner().invoke(program, [*words, "--store", STORE])
-    assert done.exit_code == ends_with, done.output
+    assert done.exit_code == exit_code, done.output
     return done.stdout
 
 
-def test_a_task_is_seen_and_its_work_is_stopped_in_the_servers_process(server: Server) -> None:
+def test_a_task_is_listed_and_cancelled_in_the_servers_process(server: Server) -> None:
     task_id = server.ask("wait")
     server.hear("working")
     assert task_id[:20] in operate("tasks", "ls", "--status", "running")
@@ -112,32 +112,32 @@ def test_a_task_is_seen_and_its_work_is_stopped_in_the_servers_process(server: S
     assert (shown["phase"], shown["progress"]) == ("running", {"done": 1.0, "total": 2.0})
     assert "is cancelled" in operate("tasks", "cancel", task_id[:16], "--reason", "enough")
     server.hear("stopped")
-    assert json.loads(operate("tasks", "watch", task_id, "--json", ends_with=1))["status_message"] == "enough"
+    assert json.loads(operate("tasks", "watch", task_id, "--json", exit_code=1))["status_message"] == "enough"
 
 
-def test_a_task_that_is_paused_stops_and_goes_on_when_it_is_resumed(server: Server) -> None:
+def test_a_paused_task_stops_and_continues_when_it_is_resumed(server: Server) -> None:
     task_id = server.ask("wait")
     server.hear("working")
-    assert "is paused at its next checkpoint" in operate("tasks", "pause", task_id)
+    assert "pauses at its next checkpoint" in operate("tasks", "pause", task_id)
     server.hear("stopped")
     Path("go").touch()
-    assert "goes on" in operate("tasks", "resume", task_id)
+    assert "is resumed" in operate("tasks", "resume", task_id)
     last = operate("tasks", "watch", task_id, "--json").splitlines()[-1]
     assert json.loads(last)["status"] == "completed"
 
 
-def test_what_went_wrong_is_run_again_by_the_server(server: Server) -> None:
+def test_a_retried_task_is_run_by_the_server(server: Server) -> None:
     task_id = server.ask("fetch data.csv")
-    operate("tasks", "watch", task_id, ends_with=1)
+    operate("tasks", "watch", task_id, exit_code=1)
     Path("data.csv").touch()
-    (said,) = json.loads(operate("tasks", "retry", task_id, "--json"))
-    new_id = said["task"]["id"]
+    (printed,) = json.loads(operate("tasks", "retry", task_id, "--json"))
+    new_id = printed["task"]["id"]
     operate("tasks", "watch", new_id)
     assert "fetched data.csv" in json.dumps(json.loads(operate("tasks", "export", new_id))["outcome"])
     assert json.loads(operate("tasks", "show", task_id, "--json"))["is_error"]
 
 
-def test_doctor_and_stats_look_at_a_store_that_is_in_use(server: Server) -> None:
+def test_doctor_and_stats_work_on_a_store_in_use(server: Server) -> None:
     Path("data.csv").touch()
     for _ in range(3):
         operate("tasks", "watch", server.ask("fetch data.csv"))
@@ -149,7 +149,7 @@ def test_doctor_and_stats_look_at_a_store_that_is_in_use(server: Server) -> None
     assert (tools["fetch"]["completed"], tools["wait"]["live"]) == (3, 1)
 
 
-def test_what_a_server_works_on_is_not_deleted(server: Server) -> None:
+def test_tasks_that_a_server_runs_are_not_deleted(server: Server) -> None:
     Path("data.csv").touch()
     done, busy = server.ask("fetch data.csv"), server.ask("wait")
     operate("tasks", "watch", done)

@@ -1,4 +1,4 @@
-"""`raincheck tasks ls`: whose tasks it shows, which, and how."""
+"""Tests for `raincheck tasks ls`: which tasks it lists, and how."""
 
 import re
 
@@ -14,23 +14,23 @@ from raincheck.core.payload import encode
 from raincheck.core.records import Progress, Task, Tool
 from raincheck.operations.select import EndStatusChoice, StatusChoice
 from raincheck.testing import FakeClock, StoreHarness
-from tests.support.cli.operator import START, in_store, lines, one_of_each, run, told
+from tests.support.cli.operator import START, create_task_in_each_phase, in_store, lines, run, run_json
 
 pytestmark = pytest.mark.usefixtures("folder")
 
 
 def listed(*words: str, clock: FakeClock | None = None) -> list[str]:
-    return [task["id"] for task in told("tasks", "ls", *words, clock=clock)]
+    return [task["id"] for task in run_json("tasks", "ls", *words, clock=clock)]
 
 
-def test_the_words_for_a_status_are_the_wires_and_the_phases() -> None:
+def test_status_choices_are_the_wire_statuses_and_the_phases() -> None:
     assert set(StatusChoice) == set(Status) | set(Phase)
     assert set(EndStatusChoice) == TERMINAL_PHASES
 
 
-def test_tasks_are_listed_newest_first_with_what_an_operator_looks_for() -> None:
+def test_tasks_are_listed_newest_first() -> None:
     clock = FakeClock(START)
-    in_store(one_of_each, clock)
+    in_store(create_task_in_each_phase, clock)
     clock.advance(60)
     assert lines("tasks", "ls", clock=clock) == [
         "id tool status age attempt progress",
@@ -45,11 +45,11 @@ def test_tasks_are_listed_newest_first_with_what_an_operator_looks_for() -> None
     ]
 
 
-def test_everybodys_tasks_of_every_server_are_listed_with_whose_they_are() -> None:
-    async def work(scene: StoreHarness) -> None:
-        await scene.create()
-        await scene.create(owner=Owner.anonymous(), namespace="others", tool=Tool("deploy", "2"))
-        await scene.create(owner=Owner.local())
+def test_tasks_of_all_servers_are_listed_with_their_owners() -> None:
+    async def work(harness: StoreHarness) -> None:
+        await harness.create()
+        await harness.create(owner=Owner.anonymous(), namespace="others", tool=Tool("deploy", "2"))
+        await harness.create(owner=Owner.local())
 
     in_store(work)
     assert lines("tasks", "ls") == [
@@ -60,12 +60,12 @@ def test_everybodys_tasks_of_every_server_are_listed_with_whose_they_are() -> No
     ]
 
 
-def test_progress_and_what_the_task_says_are_shown() -> None:
-    async def work(scene: StoreHarness) -> None:
-        task = await scene.create_running()
-        await scene.apply(task, Note(1, progress=Progress(3, 12), status_message="crunching"))
-        task = await scene.create_running()
-        await scene.apply(task, Note(1, progress=Progress(3.5), input_requests=(scene.input_request("publish"),)))
+def test_progress_and_status_messages_are_shown() -> None:
+    async def work(harness: StoreHarness) -> None:
+        task = await harness.create_running()
+        await harness.apply(task, Note(1, progress=Progress(3, 12), status_message="crunching"))
+        task = await harness.create_running()
+        await harness.apply(task, Note(1, progress=Progress(3.5), input_requests=(harness.input_request("publish"),)))
 
     in_store(work)
     assert lines("tasks", "ls")[1:] == [
@@ -74,13 +74,13 @@ def test_progress_and_what_the_task_says_are_shown() -> None:
     ]
 
 
-def test_where_there_is_no_terminal_each_task_has_one_line() -> None:
+def test_without_a_terminal_each_task_is_one_line() -> None:
     long = " ".join(["there is no room"] * 7)
 
-    async def work(scene: StoreHarness) -> None:
+    async def work(harness: StoreHarness) -> None:
         for owner in (Owner.local(), Owner.token("issuer", "somebody-" * 9)):
-            task = await scene.create_running(owner=owner, tool=Tool("tool-" * 12))
-            await scene.apply(task, Fail(1, encode(1), long, retryable=False))
+            task = await harness.create_running(owner=owner, tool=Tool("tool-" * 12))
+            await harness.apply(task, Fail(1, encode(1), long, retryable=False))
 
     in_store(work)
     header, *rows = lines("tasks", "ls")
@@ -89,15 +89,15 @@ def test_where_there_is_no_terminal_each_task_has_one_line() -> None:
     assert all(row.endswith(long) for row in rows)
 
 
-def test_what_a_task_says_can_not_steer_the_terminal() -> None:
+def test_status_messages_are_escaped() -> None:
     nasty = "\x1b]0;owned\x07\x1b[2J\u202eevil\r\n[red]markup[/red]\x9b31m"
 
-    async def work(scene: StoreHarness) -> None:
-        task = await scene.create_running(
+    async def work(harness: StoreHarness) -> None:
+        task = await harness.create_running(
             tool=Tool("t\x1b[31m"), namespace="reports", owner=Owner.token("i\x1b[1m", "[b]bob")
         )
-        await scene.apply(task, Note(1, status_message=nasty, steps=(scene.step("s\x1b[5m", result="\x1b[6m"),)))
-        await scene.create()
+        await harness.apply(task, Note(1, status_message=nasty, steps=(harness.step("s\x1b[5m", result="\x1b[6m"),)))
+        await harness.create()
 
     in_store(work)
     for words in (["ls"], ["show", "task-0001"], ["show", "task-0001", "--full"], ["cancel", "task-0001"]):
@@ -121,26 +121,26 @@ def test_what_a_task_says_can_not_steer_the_terminal() -> None:
         (["--status", "input_required"], set[str]()),
     ],
 )
-def test_a_status_narrows(words: list[str], found: set[str]) -> None:
-    tasks = in_store(one_of_each)
+def test_ls_filters_by_status(words: list[str], found: set[str]) -> None:
+    tasks = in_store(create_task_in_each_phase)
     assert set(listed(*words)) == {tasks[name].id for name in found}
 
 
-def test_tasks_that_wait_for_an_answer_are_found_whatever_their_phase() -> None:
-    async def work(scene: StoreHarness) -> None:
-        await scene.apply(await scene.create_running(), Note(1, input_requests=(scene.input_request("publish"),)))
-        await scene.create_running()
+def test_input_required_matches_tasks_in_any_phase() -> None:
+    async def work(harness: StoreHarness) -> None:
+        await harness.apply(await harness.create_running(), Note(1, input_requests=(harness.input_request("publish"),)))
+        await harness.create_running()
 
     in_store(work)
     assert listed("--status", "input_required") == ["task-0001"]
     assert listed("--status", "working") == ["task-0002"]
 
 
-async def of_several(scene: StoreHarness) -> None:
-    await scene.create(owner=Owner.token("https://a.example", "ann"), namespace="one")
-    await scene.create(owner=Owner.token("https://b.example", "ann"), namespace="two", tool=Tool("deploy"))
-    await scene.create(owner=Owner.local(), namespace="two")
-    await scene.create(owner=Owner.anonymous(), namespace="two")
+async def of_several(harness: StoreHarness) -> None:
+    await harness.create(owner=Owner.token("https://a.example", "ann"), namespace="one")
+    await harness.create(owner=Owner.token("https://b.example", "ann"), namespace="two", tool=Tool("deploy"))
+    await harness.create(owner=Owner.local(), namespace="two")
+    await harness.create(owner=Owner.anonymous(), namespace="two")
 
 
 @pytest.mark.parametrize(
@@ -159,42 +159,42 @@ async def of_several(scene: StoreHarness) -> None:
         (["--owner", "ann", "--namespace", "two", "--tool", "deploy", "--status", "queued"], [2]),
     ],
 )
-def test_server_owner_and_tool_narrow(words: list[str], found: list[int]) -> None:
+def test_ls_filters_by_server_owner_and_tool(words: list[str], found: list[int]) -> None:
     in_store(of_several)
     assert listed(*words) == [f"task-{number:04}" for number in found]
     if not found:
-        assert lines("tasks", "ls", *words) == ["no tasks like that"]
+        assert lines("tasks", "ls", *words) == ["no matching tasks"]
 
 
-def test_a_limit_shows_the_newest_and_says_that_there_are_more() -> None:
-    in_store(one_of_each)
+def test_a_limit_shows_the_newest_and_reports_that_there_are_more() -> None:
+    in_store(create_task_in_each_phase)
     assert listed("--limit", "2") == ["task-0008", "task-0007"]
-    assert lines("tasks", "ls", "--limit", "2")[-1] == "and more than these 2: see them with --limit"
+    assert lines("tasks", "ls", "--limit", "2")[-1] == "only the newest 2 are shown: increase --limit to see more"
     assert lines("tasks", "ls", "--limit", "8")[-1].startswith("task-0001")
     assert run("tasks", "ls", "--limit", "0").exit_code == 2
 
 
-def test_a_limit_counts_what_is_found_and_not_what_was_looked_at() -> None:
-    async def work(scene: StoreHarness) -> None:
-        await scene.create(owner=Owner.local())
+def test_a_limit_counts_matching_tasks_only() -> None:
+    async def work(harness: StoreHarness) -> None:
+        await harness.create(owner=Owner.local())
         for _ in range(7):
-            await scene.create()
+            await harness.create()
 
     in_store(work)
     assert listed("--owner", "local", "--limit", "1") == ["task-0001"]
 
 
-def test_a_terminal_of_eighty_columns_has_room_for_a_task_in_a_line() -> None:
-    async def work(scene: StoreHarness) -> list[Task]:
-        ours = await scene.create_running(id=new_task_id(START), tool=Tool("a_rather_long_name_of_a_tool", "2"))
-        ours = await scene.apply(
-            ours, Note(1, progress=Progress(3, 12), input_requests=(scene.input_request("publish"),))
+def test_a_task_fits_in_eighty_columns() -> None:
+    async def work(harness: StoreHarness) -> list[Task]:
+        ours = await harness.create_running(id=new_task_id(START), tool=Tool("a_rather_long_name_of_a_tool", "2"))
+        ours = await harness.apply(
+            ours, Note(1, progress=Progress(3, 12), input_requests=(harness.input_request("publish"),))
         )
-        theirs = await scene.create_running(
+        theirs = await harness.create_running(
             id=new_task_id(START), owner=Owner.client("a-client-of-theirs"), namespace="reports"
         )
-        await scene.apply(theirs, Release(1))
-        (theirs,) = await scene.claim()
+        await harness.apply(theirs, Release(1))
+        (theirs,) = await harness.claim()
         return [ours, theirs]
 
     tasks = in_store(work)
@@ -213,11 +213,11 @@ def test_an_empty_store_has_no_tasks() -> None:
 
     in_store(nothing)
     assert lines("tasks", "ls") == ["no tasks"]
-    assert told("tasks", "ls") == []
+    assert run_json("tasks", "ls") == []
 
 
-def test_what_has_expired_is_not_listed() -> None:
-    tasks = in_store(one_of_each)
+def test_expired_tasks_are_not_listed() -> None:
+    tasks = in_store(create_task_in_each_phase)
     clock = FakeClock(START)
     clock.advance(401 * 86_400)
     assert set(listed(clock=clock)) == {tasks[name].id for name in ("parked", "running", "paused", "queued")}
@@ -226,12 +226,12 @@ def test_what_has_expired_is_not_listed() -> None:
 def test_json_has_stable_names() -> None:
     clock = FakeClock(START)
 
-    async def work(scene: StoreHarness) -> Task:
-        task = await scene.create_running(deadline_at=scene.clock.now().replace(hour=5))
-        return await scene.apply(task, Note(1, progress=Progress(1, 2), status_message="going"))
+    async def work(harness: StoreHarness) -> Task:
+        task = await harness.create_running(deadline_at=harness.clock.now().replace(hour=5))
+        return await harness.apply(task, Note(1, progress=Progress(1, 2), status_message="going"))
 
     in_store(work, clock)
-    assert told("tasks", "ls") == [
+    assert run_json("tasks", "ls") == [
         {
             "id": "task-0001",
             "namespace": "reports",

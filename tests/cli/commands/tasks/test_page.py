@@ -1,4 +1,4 @@
-"""What docs/howto/operate-a-store.md shows is what the commands on that page print, one after the other."""
+"""Tests that the output on docs/howto/operate-a-store.md is what its commands print."""
 
 import re
 import shlex
@@ -40,38 +40,38 @@ class Usage(NamedTuple):
     free: int
 
 
-def id_at(scene: StoreHarness, ending: str) -> TaskId:
-    return TaskId(f"{int(scene.clock.now().timestamp() * 1_000):012x}{ending:0<32}")
+def id_at(harness: StoreHarness, ending: str) -> TaskId:
+    return TaskId(f"{int(harness.clock.now().timestamp() * 1_000):012x}{ending:0<32}")
 
 
-async def two_hours(scene: StoreHarness) -> None:
+async def two_hours(harness: StoreHarness) -> None:
     """What has happened when the page begins."""
-    clock, store = scene.clock, scene.store
-    task = await scene.create_running(id=id_at(scene, "5f3a90c2"), retention=LONG)
+    clock, store = harness.clock, harness.store
+    task = await harness.create_running(id=id_at(harness, "5f3a90c2"), retention=LONG)
     clock.advance(71)
-    await scene.apply(task, Complete(1, encode({"content": [{"type": "text", "text": "the report of 2026"}]})))
+    await harness.apply(task, Complete(1, encode({"content": [{"type": "text", "text": "the report of 2026"}]})))
     clock.jump_to(START + timedelta(minutes=20))
-    task = await scene.create_running(id=id_at(scene, "b81d04e7"), owner=BOB, retention=LONG)
+    task = await harness.create_running(id=id_at(harness, "b81d04e7"), owner=BOB, retention=LONG)
     clock.advance(38)
-    await scene.apply(task, Note(1, steps=(scene.step("load", result={"rows": 12}),)))
+    await harness.apply(task, Note(1, steps=(harness.step("load", result={"rows": 12}),)))
     clock.advance(4)
     error, detail = (
         encode({"code": -32603, "message": "internal error"}),
         encode({"error_id": "6f81c2aa", "type": "OSError", "traceback": TRACEBACK}),
     )
-    await scene.apply(task, Fail(1, error, "the disk is full", retryable=False, detail=detail))
+    await harness.apply(task, Fail(1, error, "the disk is full", retryable=False, detail=detail))
     clock.jump_to(START + timedelta(minutes=90))
-    task = await scene.create_running(id=id_at(scene, "20cc71ab"), tool=Tool("deploy"), owner=Owner.local())
+    task = await harness.create_running(id=id_at(harness, "20cc71ab"), tool=Tool("deploy"), owner=Owner.local())
     question = InputRequest("approve", InputKind.ELICITATION, encode({"message": "Go live?"}), clock.now(), 1)
-    await scene.apply(task, Note(1, input_requests=(question,)))
-    await scene.apply(task, Park(1, seen_signals=0))
+    await harness.apply(task, Note(1, input_requests=(question,)))
+    await harness.apply(task, Park(1, seen_signals=0))
     clock.jump_to(START + timedelta(minutes=118))
-    task = await scene.create_running(id=id_at(scene, "e4f2d619"), owner=ALICE)
-    await scene.apply(task, Note(1, progress=Progress(3, 12), status_message="crunching"))
+    task = await harness.create_running(id=id_at(harness, "e4f2d619"), owner=ALICE)
+    await harness.apply(task, Note(1, progress=Progress(3, 12), status_message="crunching"))
     clock.jump_to(START + timedelta(hours=2))
     await store.extend_leases([HeldAttempt(task.id, 1)], until=clock.now() + timedelta(seconds=20))
     clock.advance(-90)
-    await scene.create(id=id_at(scene, "0b96a3f5"), tool=Tool("convert", "2"), owner=ALICE)
+    await harness.create(id=id_at(harness, "0b96a3f5"), tool=Tool("convert", "2"), owner=ALICE)
     clock.advance(90)
     build = DurationHistogram().with_durations([40.0] * 12 + [70.0] * 60 + [100.0] * 30 + [400.0] * 4)
     await store.merge_durations(

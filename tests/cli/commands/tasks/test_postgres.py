@@ -1,4 +1,4 @@
-"""The operator's commands on a store in PostgreSQL: all of them work, go by its clock, and show no password."""
+"""Tests for the operator's commands on PostgreSQL: they use its clock, and print no password."""
 
 import json
 from datetime import datetime, timedelta
@@ -12,7 +12,7 @@ from raincheck.clock import SystemClock
 from raincheck.core.records import Task
 from raincheck.operations.redact import redact_store_url
 from raincheck.testing import FakeClock, StoreHarness
-from tests.support.cli.operator import START, in_store, one_of_each, run
+from tests.support.cli.operator import START, create_task_in_each_phase, in_store, run
 from tests.support.cli.terminal import run as run_now
 from tests.support.cli.worker_processes import SECRET, with_password
 from tests.support.postgres.server import PostgresServer
@@ -33,31 +33,31 @@ def sql(url: str, *statements: str) -> None:
 async def nothing(_: StoreHarness) -> None: ...
 
 
-async def one_queued(scene: StoreHarness) -> Task:
-    return await scene.create()
+async def one_queued(harness: StoreHarness) -> Task:
+    return await harness.create()
 
 
-def checkup(store: str, ends_with: int = 0) -> dict[str, dict[str, Any]]:
+def checkup(store: str, exit_code: int = 0) -> dict[str, dict[str, Any]]:
     """What the doctor finds, by name."""
     done = run_now("doctor", "--store", store, "--json")
-    assert done.returncode == ends_with, done
+    assert done.returncode == exit_code, done
     assert SECRET not in done.stdout + done.stderr
-    told = json.loads(done.stdout)
-    assert told["store"] == store.partition("?")[0].replace("postgres@", "").replace(f"postgres:{SECRET}@", "")
-    return {finding["name"]: finding for finding in told["findings"]}
+    reported = json.loads(done.stdout)
+    assert reported["store"] == store.partition("?")[0].replace("postgres@", "").replace(f"postgres:{SECRET}@", "")
+    return {finding["name"]: finding for finding in reported["findings"]}
 
 
 def verdicts(findings: dict[str, dict[str, Any]]) -> dict[str, str]:
     return {name: finding["verdict"] for name, finding in findings.items() if finding["verdict"] != "ok"}
 
 
-def test_every_command_does_there_what_it_does_to_a_file(database_url: str) -> None:
+def test_every_command_works_on_postgres_as_on_a_file(database_url: str) -> None:
     store, clock = with_password(database_url), FakeClock(START + timedelta(hours=1))
-    tasks = in_store(one_of_each, store=database_url)
+    tasks = in_store(create_task_in_each_phase, store=database_url)
 
-    def done(*words: str, ends_with: int = 0) -> str:
+    def done(*words: str, exit_code: int = 0) -> str:
         result = run(*words, "--store", store, clock=clock)
-        assert result.exit_code == ends_with, result.output
+        assert result.exit_code == exit_code, result.output
         assert SECRET not in result.output
         return result.stdout
 
@@ -65,12 +65,12 @@ def test_every_command_does_there_what_it_does_to_a_file(database_url: str) -> N
     assert "paused" in done("tasks", "ls", "--status", "paused")
     shown = done("tasks", "show", tasks["failed"].id)
     assert "boom" in shown
-    # What to type next names the store, and leaves the password to whoever knows it.
+    # The suggested command names the store without its password.
     assert "--store postgresql://postgres:...@127.0.0.1:" in shown
     assert "is cancelled" in done("tasks", "cancel", tasks["running"].id, "--reason", "enough")
     assert "is paused" in done("tasks", "pause", tasks["queued"].id)
-    assert "goes on" in done("tasks", "resume", tasks["queued"].id)
-    assert "is run again as" in done("tasks", "retry", tasks["failed"].id)
+    assert "is resumed" in done("tasks", "resume", tasks["queued"].id)
+    assert "is retried as" in done("tasks", "retry", tasks["failed"].id)
     assert len(done("tasks", "export").splitlines()) == len(tasks) + 1
     assert done("tasks", "watch", tasks["completed"].id).count("completed") == 1
     assert "4 tasks deleted" in done("tasks", "purge", "--older-than", "30m", "--yes")
@@ -78,7 +78,7 @@ def test_every_command_does_there_what_it_does_to_a_file(database_url: str) -> N
     assert "there is no task 'nope'" in run("tasks", "show", "nope", "--store", store, clock=clock).stderr
 
 
-def test_times_are_told_by_the_clock_of_the_database(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_times_follow_the_clock_of_the_database(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class Now(FakeClock):
         def now(self) -> datetime:
             return SystemClock().now()
@@ -93,12 +93,12 @@ def test_times_are_told_by_the_clock_of_the_database(database_url: str, monkeypa
     listed = run_now("tasks", "ls", "--store", database_url).stdout
     assert "queued" in listed
     assert "3 h" not in listed
-    findings = checkup(database_url, ends_with=1)
+    findings = checkup(database_url, exit_code=1)
     assert verdicts(findings) == {"time": "warn", "alive": "bad"}
     assert findings["time"]["said"] == "the database's clock and this machine's are 3 h apart"
 
 
-def test_of_a_database_that_is_well_every_line_says_ok(database_url: str) -> None:
+def test_a_healthy_database_is_ok_in_every_line(database_url: str) -> None:
     in_store(nothing, store=database_url)
     findings = checkup(with_password(database_url))
     assert verdicts(findings) == {}
@@ -109,7 +109,7 @@ def test_of_a_database_that_is_well_every_line_says_ok(database_url: str) -> Non
 def test_tables_that_are_missing_or_older_or_not_for_this_user_are_found(
     database_url: str, postgres_server: PostgresServer, request: pytest.FixtureRequest
 ) -> None:
-    findings = checkup(database_url, ends_with=1)
+    findings = checkup(database_url, exit_code=1)
     assert verdicts(findings) == {"opens": "bad", "schema": "bad"}
     assert "run raincheck migrate" in findings["schema"]["do"]
     in_store(nothing, store=database_url)
@@ -119,8 +119,8 @@ def test_tables_that_are_missing_or_older_or_not_for_this_user_are_found(
     visiting = database_url.replace("postgres@", "visitor@")
 
     def visit() -> dict[str, str]:
-        told = json.loads(run_now("doctor", "--store", visiting, "--json").stdout)
-        return verdicts({finding["name"]: finding for finding in told["findings"]})
+        reported = json.loads(run_now("doctor", "--store", visiting, "--json").stdout)
+        return verdicts({finding["name"]: finding for finding in reported["findings"]})
 
     assert visit() == {"opens": "bad", "rights": "bad"}
     sql(database_url, "GRANT USAGE ON SCHEMA raincheck TO visitor")
@@ -137,9 +137,9 @@ def test_another_programs_tables_and_a_newer_schema_end_with_two(database_url: s
     assert "its schema is version 999" in done.stderr
 
 
-def test_tasks_that_wait_for_nobody_are_found(database_url: str) -> None:
+def test_tasks_without_a_live_process_are_found(database_url: str) -> None:
     task = in_store(one_queued, FakeClock(SystemClock().now()), store=database_url)
-    findings = checkup(database_url, ends_with=1)
+    findings = checkup(database_url, exit_code=1)
     assert verdicts(findings) == {"alive": "bad"}
     assert findings["alive"]["said"] == "0 processes take jobs, and 1 task waits"
     # One that is alive, and has nothing.
@@ -163,9 +163,9 @@ def test_jobs_of_dead_workers_are_found(is_known: bool, database_url: str) -> No
     sql(database_url, dead, HELD)
     if not is_known:
         sql(database_url, "DELETE FROM procrastinate_workers")
-    findings = checkup(database_url, ends_with=1)
-    assert (findings["jobs"]["said"], findings["jobs"]["verdict"]) == ("dead workers have 1 job", "bad")
-    assert findings["jobs"]["do"] == "start a worker: it takes them back"
+    findings = checkup(database_url, exit_code=1)
+    assert (findings["jobs"]["said"], findings["jobs"]["verdict"]) == ("dead workers hold 1 job", "bad")
+    assert findings["jobs"]["do"] == "start a worker: it returns them to the queue"
     sql(database_url, "INSERT INTO procrastinate_workers DEFAULT VALUES")
     assert verdicts(checkup(database_url)) == {"jobs": "warn"}
 
@@ -177,26 +177,26 @@ def test_a_database_that_is_away_full_or_a_standby_is_bad(own_postgres: Postgres
     in_store(nothing, store=store)
     assert verdicts(checkup(store)) == {"connections": "warn"}
     taken = [psycopg.connect(store) for _ in range(8)]
-    assert verdicts(checkup(store, ends_with=1)) == {"connections": "bad"}
+    assert verdicts(checkup(store, exit_code=1)) == {"connections": "bad"}
     taken += [psycopg.connect(store) for _ in range(4)]
     done = run_now("tasks", "ls", "--store", store)
     assert (done.returncode, done.stdout) == (2, "")
     assert "too many clients already" in done.stderr
-    assert list(checkup(store, ends_with=1)) == ["opens"]
+    assert list(checkup(store, exit_code=1)) == ["opens"]
     for connection in taken:
         connection.close()
     own_postgres.stop()
-    findings = checkup(store, ends_with=1)
+    findings = checkup(store, exit_code=1)
     assert list(findings) == ["opens"]
     assert "the database can't be reached" in findings["opens"]["said"]
     (own_postgres.data / "standby.signal").touch()
     own_postgres.start(few)
-    findings = checkup(store, ends_with=1)
+    findings = checkup(store, exit_code=1)
     assert verdicts(findings) == {"writes": "bad", "connections": "warn"}
     assert findings["writes"]["do"] == "name the primary in the store's URL"
     assert run_now("tasks", "ls", "--store", store).stdout == "no tasks\n"
     done = run_now("migrate", "--store", f"{store}?schema=other")
-    assert (done.returncode, "the database takes no writes" in done.stderr) == (2, True)
+    assert (done.returncode, "the database accepts no writes" in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("words", [["tasks", "ls"], ["stats"], ["tasks", "purge", "--yes"], ["doctor"]], ids=" ".join)
@@ -204,10 +204,10 @@ def test_a_database_that_is_away_full_or_a_standby_is_bad(own_postgres: Postgres
     ("store", "why"),
     [
         ("postgresql://app:sesame99@127.0.0.1:1/tasks?schema=", "'' can't be the schema of a store"),
-        ("postgresql://app:sesame99@[127.0.0.1/tasks", "the URL of the PostgreSQL store can't be understood"),
+        ("postgresql://app:sesame99@[127.0.0.1/tasks", "the URL of the PostgreSQL store can't be parsed"),
     ],
 )
-def test_a_url_that_can_not_be_meant_ends_with_two(words: list[str], store: str, why: str) -> None:
+def test_an_invalid_url_exits_with_two(words: list[str], store: str, why: str) -> None:
     done = run_now(*words, "--store", store)
     assert (done.returncode, done.stdout) == (2, "")
     assert why in done.stderr
@@ -215,7 +215,7 @@ def test_a_url_that_can_not_be_meant_ends_with_two(words: list[str], store: str,
     assert list(Path.cwd().iterdir()) == []
 
 
-def test_advice_names_no_password_wherever_it_stands() -> None:
+def test_advice_contains_no_password() -> None:
     assert redact_store_url("tasks.db") == "tasks.db"
     assert redact_store_url("postgresql://app@db:5432/x?schema=mine") == "postgresql://app@db:5432/x?schema=mine"
     assert redact_store_url("postgresql://app:sesame99@db/x") == "postgresql://app:...@db/x"

@@ -1,4 +1,4 @@
-"""`raincheck tasks show`: all that is known of a task, found by as little of its id as is enough."""
+"""Tests for `raincheck tasks show`: a task's data, and finding it by a prefix of its id."""
 
 import asyncio
 from datetime import timedelta
@@ -15,27 +15,27 @@ from raincheck.operations.serialize import load_task_document
 from raincheck.stores.requests import PAGE_LIMIT, TaskQuery
 from raincheck.testing import FakeClock, StoreHarness
 from raincheck.testing.harness import EVERYTHING
-from tests.support.cli.operator import START, in_store, lines, one_of_each, run, told
+from tests.support.cli.operator import START, create_task_in_each_phase, in_store, lines, run, run_json
 
 pytestmark = pytest.mark.usefixtures("folder")
 
 
-async def rich_task(scene: StoreHarness) -> Task:
-    task = await scene.create_running()
-    scene.clock.advance(5)
+async def rich_task(harness: StoreHarness) -> Task:
+    task = await harness.create_running()
+    harness.clock.advance(5)
     note = Note(
         1,
         progress=Progress(3, 12),
         status_message="crunching",
-        steps=(scene.step("load", result=["row"]), scene.step("load", 1, result=2)),
-        input_requests=(scene.input_request("publish"),),
-        artifacts=(Artifact("draft", encode("the draft"), scene.clock.now()),),
+        steps=(harness.step("load", result=["row"]), harness.step("load", 1, result=2)),
+        input_requests=(harness.input_request("publish"),),
+        artifacts=(Artifact("draft", encode("the draft"), harness.clock.now()),),
         variables=encode({"page": 7}),
     )
-    return await scene.apply(task, note)
+    return await harness.apply(task, note)
 
 
-def test_everything_about_a_task_is_shown() -> None:
+def test_show_prints_everything_about_a_task() -> None:
     clock = FakeClock(START)
     in_store(rich_task, clock)
     clock.advance(5)
@@ -46,7 +46,7 @@ def test_everything_about_a_task_is_shown() -> None:
         "namespace reports",
         "owner token https://issuer.example alice",
         "attempt 1",
-        "runs in worker-1, its lease ends in 20 s",
+        "runs in worker-1, its lease expires in 20 s",
         "created 2026-01-01 00:00:00 UTC, 10 s ago",
         "updated 2026-01-01 00:00:05 UTC, 5 s ago",
         'arguments {"year": 2026}',
@@ -65,19 +65,19 @@ def test_everything_about_a_task_is_shown() -> None:
         "history",
         "2026-01-01 00:00:00.000 create queued caller",
         "2026-01-01 00:00:00.000 claim queued -> running worker-1",
-        "2026-01-01 00:00:05.000 note running worker-1 step load, step load, asked publish, kept draft",
+        "2026-01-01 00:00:05.000 note running worker-1 step load, step load, asked publish, stored draft",
         "",
-        "-> its caller is asked for publish, and it goes on when that is answered",
+        "-> it waits for its caller to answer publish, and resumes then",
         (
-            "-> raincheck tasks watch --store tasks.db task-0001 shows how it goes on; "
-            "raincheck tasks cancel --store tasks.db task-0001 stops it"
+            "-> raincheck tasks watch --store tasks.db task-0001 shows its progress; "
+            "raincheck tasks cancel --store tasks.db task-0001 cancels it"
         ),
     ]
 
 
-def test_json_has_the_same_and_what_to_do() -> None:
+def test_json_has_the_same_data_and_advice() -> None:
     in_store(rich_task)
-    document = told("tasks", "show", "task-0001")
+    document = run_json("tasks", "show", "task-0001")
     assert document["arguments"] == {"year": 2026}
     assert document["variables"] == {"page": 7}
     assert (document["outcome"], document["unreadable"]) == (None, {})
@@ -94,12 +94,12 @@ def test_json_has_the_same_and_what_to_do() -> None:
     assert len(document["advice"]) == 2
 
 
-def test_what_is_long_is_clipped_unless_all_of_it_is_asked_for() -> None:
+def test_long_payloads_are_clipped_without_full() -> None:
     trace = "Traceback:\n  in line 1\nValueError: boom " + "x" * 1_000 + " the end"
 
-    async def work(scene: StoreHarness) -> None:
-        task = await scene.create_running()
-        await scene.apply(task, Fail(1, encode({"m": "y" * 1_000}), "boom", retryable=False, detail=encode(trace)))
+    async def work(harness: StoreHarness) -> None:
+        task = await harness.create_running()
+        await harness.apply(task, Fail(1, encode({"m": "y" * 1_000}), "boom", retryable=False, detail=encode(trace)))
 
     in_store(work)
     short, full = run("tasks", "show", "task-0001").stdout, run("tasks", "show", "task-0001", "--full").stdout
@@ -111,11 +111,11 @@ def test_what_is_long_is_clipped_unless_all_of_it_is_asked_for() -> None:
     assert "…" not in full
 
 
-def test_of_a_long_history_the_first_and_the_latest_are_shown() -> None:
-    async def work(scene: StoreHarness) -> None:
-        task = await scene.create_running()
+def test_a_long_history_shows_the_first_and_latest_entries() -> None:
+    async def work(harness: StoreHarness) -> None:
+        task = await harness.create_running()
         for number in range(60):
-            await scene.apply(task, Note(1, steps=(scene.step(f"step-{number}"),)))
+            await harness.apply(task, Note(1, steps=(harness.step(f"step-{number}"),)))
 
     in_store(work)
     short = lines("tasks", "show", "task-0001")
@@ -128,13 +128,13 @@ def test_of_a_long_history_the_first_and_the_latest_are_shown() -> None:
     assert len(full[full.index("history") + 1 :]) - 2 == 62
 
 
-def test_what_is_sealed_is_said_to_be_and_never_printed() -> None:
+def test_encrypted_payloads_are_marked_and_never_printed() -> None:
     sealed = Payload(SEAL + b"\x00secret\xff")
 
-    async def work(scene: StoreHarness) -> None:
-        task = await scene.create_running(arguments=sealed, caller=sealed)
-        await scene.apply(task, Note(1, variables=Payload(b"{not json")))
-        await scene.apply(task, Fail(1, sealed, "boom", retryable=False))
+    async def work(harness: StoreHarness) -> None:
+        task = await harness.create_running(arguments=sealed, caller=sealed)
+        await harness.apply(task, Note(1, variables=Payload(b"{not json")))
+        await harness.apply(task, Fail(1, sealed, "boom", retryable=False))
 
     in_store(work)
     printed = lines("tasks", "show", "task-0001", "--full")
@@ -143,7 +143,7 @@ def test_what_is_sealed_is_said_to_be_and_never_printed() -> None:
     assert "outcome (sealed: not readable here)" in printed
     done = run("tasks", "show", "task-0001", "--json")
     assert "secret" not in done.stdout + "".join(printed)
-    document = told("tasks", "show", "task-0001")
+    document = run_json("tasks", "show", "task-0001")
     assert document["unreadable"] == {"arguments": "sealed", "variables": "damaged", "outcome": "sealed"}
     assert (document["arguments"], document["outcome"]) == (None, None)
     assert document["history"][-1]["unreadable"] == {"detail": "sealed"}
@@ -152,82 +152,82 @@ def test_what_is_sealed_is_said_to_be_and_never_printed() -> None:
 @pytest.mark.parametrize(
     ("name", "advice"),
     [
-        ("completed", "its result is kept for 400 days"),
+        ("completed", "its result is stored for another 400 days"),
         (
             "error",
-            "it reports an error: raincheck tasks retry --store tasks.db task-0002 runs the same again",
+            "it reports an error: raincheck tasks retry --store tasks.db task-0002 runs it again",
         ),
-        ("failed", "raincheck tasks retry --store tasks.db task-0003 runs the same again, as a new task"),
-        ("cancelled", "raincheck tasks retry --store tasks.db task-0004 runs the same again, as a new task"),
+        ("failed", "raincheck tasks retry --store tasks.db task-0003 runs it again, as a new task"),
+        ("cancelled", "raincheck tasks retry --store tasks.db task-0004 runs it again, as a new task"),
         ("parked", "it waits for a task that it has started"),
-        ("running", "its lease ran out 90 s ago: any server of the store takes it back, so see that one runs"),
-        ("paused", "raincheck tasks resume --store tasks.db task-0007 lets it go on"),
+        ("running", "its lease expired 90 s ago: a running server requeues it, so check that one runs"),
+        ("paused", "raincheck tasks resume --store tasks.db task-0007 resumes it"),
         ("queued", "it waits for a server of 'reports' that has build_report: raincheck doctor --store"),
     ],
 )
-def test_it_says_what_to_do_about_a_task_in_every_phase(name: str, advice: str) -> None:
+def test_there_is_advice_for_every_phase(name: str, advice: str) -> None:
     clock = FakeClock(START)
-    tasks = in_store(one_of_each, clock)
+    tasks = in_store(create_task_in_each_phase, clock)
     last = lines("tasks", "show", tasks[name].id, clock=clock)[-1]
     assert last.startswith(f"-> {advice}")
 
 
-def test_what_waits_for_a_moment_or_is_past_its_deadline_is_said_to() -> None:
+def test_waiting_and_overdue_tasks_have_advice() -> None:
     clock = FakeClock(START)
 
-    async def work(scene: StoreHarness) -> None:
-        await scene.apply(await scene.create_running(), Park(1, seen_signals=0, until=START + timedelta(minutes=5)))
-        late = await scene.create(deadline_at=START + timedelta(seconds=10))
-        await scene.apply(late, Pause("alice"))
+    async def work(harness: StoreHarness) -> None:
+        await harness.apply(await harness.create_running(), Park(1, seen_signals=0, until=START + timedelta(minutes=5)))
+        late = await harness.create(deadline_at=START + timedelta(seconds=10))
+        await harness.apply(late, Pause("alice"))
 
     in_store(work, clock)
     clock.advance(60)
-    assert lines("tasks", "show", "task-0001", clock=clock)[-1] == "-> it goes on by itself in 4 min"
+    assert lines("tasks", "show", "task-0001", clock=clock)[-1] == "-> it resumes in 4 min"
     assert lines("tasks", "show", "task-0002", clock=clock)[-1].startswith(
-        "-> it is past its deadline: the next server"
+        "-> it is past its deadline: a running server ends it soon"
     )
 
 
-async def with_real_ids(scene: StoreHarness) -> list[Task]:
+async def with_real_ids(harness: StoreHarness) -> list[Task]:
     tasks: list[Task] = []
     for _ in range(3):
-        tasks.append(await scene.create(id=new_task_id(scene.clock.now())))
-        scene.clock.advance(86_400)
+        tasks.append(await harness.create(id=new_task_id(harness.clock.now())))
+        harness.clock.advance(86_400)
     return tasks
 
 
 @pytest.mark.parametrize("length", [11, 12, 13, 20, 44])
 @pytest.mark.parametrize("ending", ["", "...", "…"])
-def test_the_beginning_of_an_id_is_enough_if_only_one_begins_so(length: int, ending: str) -> None:
+def test_a_unique_prefix_of_an_id_is_enough(length: int, ending: str) -> None:
     for task in in_store(with_real_ids):
-        assert told("tasks", "show", f" {task.id[:length]}{ending}")["id"] == task.id
+        assert run_json("tasks", "show", f" {task.id[:length]}{ending}")["id"] == task.id
 
 
-def test_an_id_that_is_another_ids_beginning_means_itself() -> None:
-    async def work(scene: StoreHarness) -> None:
+def test_an_id_that_is_a_prefix_of_another_id_matches_itself() -> None:
+    async def work(harness: StoreHarness) -> None:
         for name in ("task", "task-1", "task-12"):
-            await scene.create(id=TaskId(name))
+            await harness.create(id=TaskId(name))
 
     in_store(work)
-    assert told("tasks", "show", "task-1")["id"] == "task-1"
+    assert run_json("tasks", "show", "task-1")["id"] == "task-1"
 
 
-def test_a_beginning_that_several_ids_have_names_them() -> None:
-    in_store(one_of_each)
+def test_an_ambiguous_prefix_lists_the_matching_ids() -> None:
+    in_store(create_task_in_each_phase)
     done = run("tasks", "show", "task-")
     assert (done.exit_code, done.stdout) == (1, "")
     named = "task-0008, task-0007, task-0006, task-0005, task-0004 and 3 more"
-    assert done.stderr == f"raincheck: 8 ids begin with 'task-' ({named}): write more of it\n"
+    assert done.stderr == f"raincheck: 8 ids start with 'task-' ({named}): write more of the id\n"
 
 
-def test_tasks_that_were_created_in_the_same_moment_are_told_apart() -> None:
-    async def work(scene: StoreHarness) -> list[Task]:
-        return [await scene.create(id=new_task_id(scene.clock.now())) for _ in range(3)]
+def test_tasks_created_at_the_same_moment_are_distinguished() -> None:
+    async def work(harness: StoreHarness) -> list[Task]:
+        return [await harness.create(id=new_task_id(harness.clock.now())) for _ in range(3)]
 
     tasks = in_store(work)
-    assert "3 ids begin with" in run("tasks", "show", tasks[0].id[:12]).stderr
+    assert "3 ids start with" in run("tasks", "show", tasks[0].id[:12]).stderr
     for task in tasks:
-        assert told("tasks", "show", task.id[:20])["id"] == task.id
+        assert run_json("tasks", "show", task.id[:20])["id"] == task.id
 
 
 @pytest.mark.parametrize(
@@ -235,24 +235,27 @@ def test_tasks_that_were_created_in_the_same_moment_are_told_apart() -> None:
     [
         ("task-0O03", "there is no task 'task-0O03': did you mean task-0003?"),
         ("tsak-0003", "there is no task 'tsak-0003': did you mean task-0003?"),
-        ("zzz", "there is no task 'zzz': tasks ls shows those that there are in this store"),
-        ("", "there is no task '': tasks ls shows those that there are in this store"),
-        ("\x1b[31m", r"there is no task '\\x1b[31m': tasks ls shows those that there are in this store"),
-        ("ffffffffffffffff", "there is no task 'ffffffffffffffff': tasks ls shows those that there are in this store"),
+        ("zzz", "there is no task 'zzz': run raincheck tasks ls to list the tasks of this store"),
+        ("", "there is no task '': run raincheck tasks ls to list the tasks of this store"),
+        ("\x1b[31m", r"there is no task '\\x1b[31m': run raincheck tasks ls to list the tasks of this store"),
+        (
+            "ffffffffffffffff",
+            "there is no task 'ffffffffffffffff': run raincheck tasks ls to list the tasks of this store",
+        ),
     ],
 )
-def test_an_unknown_id_ends_with_one_and_suggests_the_nearest(given: str, why: str) -> None:
-    in_store(one_of_each)
+def test_an_unknown_id_exits_with_one_and_suggests_the_nearest(given: str, why: str) -> None:
+    in_store(create_task_in_each_phase)
     done = run("tasks", "show", given)
     assert (done.exit_code, done.stdout, done.stderr) == (1, "", f"raincheck: {why}\n")
-    assert told("tasks", "show", given, ends_with=1) == {"error": why}
+    assert run_json("tasks", "show", given, exit_code=1) == {"error": why}
 
 
 def test_in_an_empty_store_there_is_nothing_to_suggest() -> None:
     async def nothing(_: StoreHarness) -> None: ...
 
     in_store(nothing)
-    assert run("tasks", "show", "abc").stderr == "raincheck: there is no task 'abc': this store has none at all\n"
+    assert run("tasks", "show", "abc").stderr == "raincheck: there is no task 'abc': this store has no tasks\n"
 
 
 def test_a_task_is_found_by_its_time_without_reading_all_others() -> None:
@@ -261,10 +264,10 @@ def test_a_task_is_found_by_its_time_without_reading_all_others() -> None:
     async def main() -> None:
         clock = FakeClock(START)
         async with open_store("memory:") as store:
-            scene = StoreHarness(store, clock)
-            tasks = await with_real_ids(scene)
+            harness = StoreHarness(store, clock)
+            tasks = await with_real_ids(harness)
             for _ in range(PAGE_LIMIT + 1):
-                await scene.create(id=new_task_id(clock.now()))
+                await harness.create(id=new_task_id(clock.now()))
             real = store.list_tasks
 
             async def counted(query: TaskQuery, **more: object) -> object:
@@ -283,14 +286,14 @@ def test_a_task_is_found_by_its_time_without_reading_all_others() -> None:
 def test_a_task_that_changes_while_it_is_read_is_read_again() -> None:
     async def main() -> None:
         async with open_store("memory:") as store:
-            scene = StoreHarness(store, FakeClock(START))
-            task = await scene.create_running()
+            harness = StoreHarness(store, FakeClock(START))
+            task = await harness.create_running()
             real = store.journal
 
             async def journal(task_id: TaskId, scope: object, *, now: object) -> object:
                 read = await real(task_id, scope, now=now)  # type: ignore[arg-type] # handed on
                 if not read.task.is_terminal:
-                    await scene.apply(read.task, Complete(1, encode("done")))
+                    await harness.apply(read.task, Complete(1, encode("done")))
                 return read
 
             store.journal = journal  # type: ignore[method-assign, assignment] # to be quicker
@@ -306,13 +309,13 @@ def test_a_task_that_changes_while_it_is_read_is_read_again() -> None:
 def test_a_history_ends_where_the_task_was_read() -> None:
     async def main() -> None:
         async with open_store("memory:") as store:
-            scene = StoreHarness(store, FakeClock(START))
-            task = await scene.create_running()
+            harness = StoreHarness(store, FakeClock(START))
+            task = await harness.create_running()
             real = store.view
 
             async def view(task_id: TaskId, scope: object, *, now: object) -> object:
                 read = await real(task_id, scope, now=now)  # type: ignore[arg-type] # handed on
-                await scene.apply(task, Note(1, steps=(scene.step("quick"),)))
+                await harness.apply(task, Note(1, steps=(harness.step("quick"),)))
                 return read
 
             store.view = view  # type: ignore[method-assign, assignment] # to be quicker
@@ -325,14 +328,14 @@ def test_a_history_ends_where_the_task_was_read() -> None:
     asyncio.run(main())
 
 
-def test_a_history_of_many_pages_is_whole() -> None:
-    async def work(scene: StoreHarness) -> int:
-        task = await scene.create()
+def test_a_history_of_many_pages_is_complete() -> None:
+    async def work(harness: StoreHarness) -> int:
+        task = await harness.create()
         for number in range(PAGE_LIMIT // 2 + 10):
-            (task,) = await scene.claim()
-            task = await scene.apply(task, Release(number + 1))
-        return len(await scene.store.history(task.id, EVERYTHING, now=START, limit=PAGE_LIMIT))
+            (task,) = await harness.claim()
+            task = await harness.apply(task, Release(number + 1))
+        return len(await harness.store.history(task.id, EVERYTHING, now=START, limit=PAGE_LIMIT))
 
     assert in_store(work) == PAGE_LIMIT
-    entries = told("tasks", "show", "task-0001")["history"]
+    entries = run_json("tasks", "show", "task-0001")["history"]
     assert [entry["seq"] for entry in entries] == list(range(1, PAGE_LIMIT + 22))

@@ -1,4 +1,4 @@
-"""`raincheck tasks watch`: each change is seen, until the end, and the terminal is left as it was."""
+"""Tests for `raincheck tasks watch`: it prints each change until the end, and restores the terminal."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ from raincheck.operations.watch import TaskSnapshot, TaskWatcher
 from raincheck.stores.commit import apply
 from raincheck.testing import FakeClock, StoreHarness
 from raincheck.testing.harness import EVERYTHING
-from tests.support.cli.operator import START, STORE, in_store, lines, one_of_each, run, told
+from tests.support.cli.operator import START, STORE, create_task_in_each_phase, in_store, lines, run, run_json
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -31,77 +31,77 @@ MAIN = "from raincheck.cli import main; main()"
 KEEP = Retention(keep=timedelta(days=3_000))
 
 
-async def watched(scene: StoreHarness, ids: list[TaskId] | None) -> AsyncIterator[TaskSnapshot]:
+async def watched(harness: StoreHarness, ids: list[TaskId] | None) -> AsyncIterator[TaskSnapshot]:
     async with asyncio.timeout(20):
-        async for seen in TaskWatcher(scene.store, ids, now=scene.clock.now()).changes():
-            yield seen
+        async for observed in TaskWatcher(harness.store, ids, now=harness.clock.now()).changes():
+            yield observed
 
 
 @pytest.mark.parametrize("store", ["memory:", STORE])
-def test_each_change_of_a_task_is_seen_until_it_has_ended(store: str) -> None:
-    async def work(scene: StoreHarness) -> list[tuple[str, str | None]]:
-        task, other = await scene.create_running(), await scene.create_running()
-        told: list[tuple[str, str | None]] = []
-        async for seen in watched(scene, [task.id]):
-            assert seen.task is not None
-            assert seen.task_id == seen.task.id == task.id
-            told.append((seen.task.status, seen.task.status_message))
-            if len(told) == 1:
-                await scene.apply(other, Note(1, status_message="not asked for"))
-                await scene.apply(task, Note(1, status_message="half"))
-            elif len(told) == 2:
-                await scene.apply(task, Complete(1, encode("done")))
-        return told
+def test_watch_prints_each_change_until_the_end(store: str) -> None:
+    async def work(harness: StoreHarness) -> list[tuple[str, str | None]]:
+        task, other = await harness.create_running(), await harness.create_running()
+        reported: list[tuple[str, str | None]] = []
+        async for observed in watched(harness, [task.id]):
+            assert observed.task is not None
+            assert observed.task_id == observed.task.id == task.id
+            reported.append((observed.task.status, observed.task.status_message))
+            if len(reported) == 1:
+                await harness.apply(other, Note(1, status_message="not asked for"))
+                await harness.apply(task, Note(1, status_message="half"))
+            elif len(reported) == 2:
+                await harness.apply(task, Complete(1, encode("done")))
+        return reported
 
     assert in_store(work, store=store) == [("working", None), ("working", "half"), ("completed", None)]
 
 
-def test_a_task_that_is_deleted_is_seen_to_be_gone() -> None:
-    async def work(scene: StoreHarness) -> list[bool]:
-        task = await scene.create_running(retention=Retention(keep=timedelta(0)))
-        told: list[bool] = []
-        async for seen in watched(scene, [task.id]):
-            told.append(seen.task is None)
-            if len(told) == 1:
-                store = scene.store
-                ended = await scene.apply(task, Cancel("alice"))
+def test_watch_reports_a_deleted_task() -> None:
+    async def work(harness: StoreHarness) -> list[bool]:
+        task = await harness.create_running(retention=Retention(keep=timedelta(0)))
+        reported: list[bool] = []
+        async for observed in watched(harness, [task.id]):
+            reported.append(observed.task is None)
+            if len(reported) == 1:
+                store = harness.store
+                ended = await harness.apply(task, Cancel("alice"))
                 await store.prune(now=ended.updated_at, limit=1)
-        return told
+        return reported
 
     assert in_store(work, store="memory:") == [False, True]
 
 
-def test_the_end_of_a_task_that_is_not_kept_is_seen() -> None:
-    async def work(scene: StoreHarness) -> list[str | None]:
-        task = await scene.create_running(retention=Retention(keep=timedelta(0)))
-        told: list[str | None] = []
-        async for seen in watched(scene, [task.id]):
-            told.append(None if seen.task is None else str(seen.task.status))
-            if len(told) == 1:
-                scene.clock.advance(5)
-                await scene.apply(task, Complete(1, encode(1)))
-                scene.clock.advance(5)
-        return told
+def test_watch_reports_the_end_of_a_task_that_is_deleted_at_once() -> None:
+    async def work(harness: StoreHarness) -> list[str | None]:
+        task = await harness.create_running(retention=Retention(keep=timedelta(0)))
+        reported: list[str | None] = []
+        async for observed in watched(harness, [task.id]):
+            reported.append(None if observed.task is None else str(observed.task.status))
+            if len(reported) == 1:
+                harness.clock.advance(5)
+                await harness.apply(task, Complete(1, encode(1)))
+                harness.clock.advance(5)
+        return reported
 
     assert in_store(work, store="memory:") == ["working", "completed"]
 
 
 @pytest.mark.parametrize("store", ["memory:", STORE])
-def test_without_ids_all_that_lives_is_watched_and_what_begins_meanwhile(store: str) -> None:
-    async def work(scene: StoreHarness) -> list[tuple[str, str]]:
-        await scene.apply(await scene.create(), Cancel("alice"))
-        first = await scene.create_running()
-        told: list[tuple[str, str]] = []
-        async for seen in watched(scene, None):
-            assert seen.task is not None
-            told.append((seen.task_id, str(seen.task.status)))
-            if len(told) == 1:
-                await scene.create_running()
-            elif len(told) == 2:
-                await scene.apply(first, Complete(1, encode(1)))
-            elif len(told) == 3:
-                await apply(scene.store, TaskId("task-0003"), EVERYTHING, Cancel("alice"), now=START)
-        return told
+def test_without_ids_all_live_and_new_tasks_are_watched(store: str) -> None:
+    async def work(harness: StoreHarness) -> list[tuple[str, str]]:
+        await harness.apply(await harness.create(), Cancel("alice"))
+        first = await harness.create_running()
+        reported: list[tuple[str, str]] = []
+        async for observed in watched(harness, None):
+            assert observed.task is not None
+            reported.append((observed.task_id, str(observed.task.status)))
+            if len(reported) == 1:
+                await harness.create_running()
+            elif len(reported) == 2:
+                await harness.apply(first, Complete(1, encode(1)))
+            elif len(reported) == 3:
+                await apply(harness.store, TaskId("task-0003"), EVERYTHING, Cancel("alice"), now=START)
+        return reported
 
     assert in_store(work, store=store) == [
         ("task-0002", "working"),
@@ -111,52 +111,52 @@ def test_without_ids_all_that_lives_is_watched_and_what_begins_meanwhile(store: 
     ]
 
 
-def test_what_begins_and_ends_between_two_looks_is_seen_once() -> None:
-    async def work(scene: StoreHarness) -> list[tuple[str, str]]:
-        first = await scene.create_running()
-        told: list[tuple[str, str]] = []
-        async for seen in watched(scene, None):
-            assert seen.task is not None
-            told.append((seen.task_id, str(seen.task.status)))
-            if len(told) == 1:
-                await scene.apply(await scene.create(), Cancel("alice"))
-            elif len(told) == 2:
+def test_a_task_that_starts_and_ends_between_two_polls_is_reported_once() -> None:
+    async def work(harness: StoreHarness) -> list[tuple[str, str]]:
+        first = await harness.create_running()
+        reported: list[tuple[str, str]] = []
+        async for observed in watched(harness, None):
+            assert observed.task is not None
+            reported.append((observed.task_id, str(observed.task.status)))
+            if len(reported) == 1:
+                await harness.apply(await harness.create(), Cancel("alice"))
+            elif len(reported) == 2:
                 # Heard of again, with another that ends.
-                await scene.store.prune(now=START, limit=1, only=[TaskId("task-0002")])
-                await scene.apply(first, Complete(1, encode(1)))
-        return told
+                await harness.store.prune(now=START, limit=1, only=[TaskId("task-0002")])
+                await harness.apply(first, Complete(1, encode(1)))
+        return reported
 
-    told = in_store(work, store="memory:")
-    assert told == [("task-0001", "working"), ("task-0002", "cancelled"), ("task-0001", "completed")]
+    reported = in_store(work, store="memory:")
+    assert reported == [("task-0001", "working"), ("task-0002", "cancelled"), ("task-0001", "completed")]
 
 
-def test_what_has_ended_already_is_told_once_and_decides_what_it_ends_with() -> None:
-    in_store(one_of_each)
+def test_an_ended_task_is_printed_once_and_decides_the_exit_code() -> None:
+    in_store(create_task_in_each_phase)
     at = "2026-01-01T00:00:00.000000Z"
     assert lines("tasks", "watch", "task-0001") == [f"{at} task-0001 build_report completed"]
     for name in ("task-0002", "task-0003", "task-0004"):
-        assert len(lines("tasks", "watch", name, ends_with=1)) == 1
-    assert told("tasks", "watch", "task-0001")["status"] == "completed"
-    assert lines("tasks", "watch", "task-0001", "task-0003", ends_with=1)
+        assert len(lines("tasks", "watch", name, exit_code=1)) == 1
+    assert run_json("tasks", "watch", "task-0001")["status"] == "completed"
+    assert lines("tasks", "watch", "task-0001", "task-0003", exit_code=1)
 
 
-def test_where_nothing_lives_there_is_nothing_to_watch() -> None:
-    async def work(scene: StoreHarness) -> None:
-        await scene.apply(await scene.create(retention=KEEP), Cancel("alice"))
+def test_without_live_tasks_watch_ends_at_once() -> None:
+    async def work(harness: StoreHarness) -> None:
+        await harness.apply(await harness.create(retention=KEEP), Cancel("alice"))
 
     in_store(work)
     assert lines("tasks", "watch") == []
 
 
-def test_an_unknown_id_ends_with_one_before_anything_is_watched() -> None:
-    in_store(one_of_each)
+def test_an_unknown_id_exits_with_one_before_watching() -> None:
+    in_store(create_task_in_each_phase)
     done = run("tasks", "watch", "task-0001", "nope")
     assert (done.exit_code, done.stdout) == (1, "")
     assert "there is no task 'nope'" in done.stderr
 
 
-def test_a_board_shows_the_living_first_and_no_more_than_there_is_room_for() -> None:
-    tasks = in_store(one_of_each)
+def test_the_live_table_shows_live_tasks_first_and_fits_the_screen() -> None:
+    tasks = in_store(create_task_in_each_phase)
     console = Console(width=100, height=7, color_system=None, force_terminal=True)
     board = LiveTaskTable(console, FakeClock(START))
     with console.capture() as empty:
@@ -173,7 +173,7 @@ def test_a_board_shows_the_living_first_and_no_more_than_there_is_room_for() -> 
 
 
 class Watching:
-    """The command as a program of its own, beside somebody who changes the store."""
+    """The command in a separate process, while the test changes the store."""
 
     def __init__(self, *words: str, stdout: int = subprocess.PIPE) -> None:
         command = [sys.executable, "-c", MAIN, "tasks", "watch", "--store", STORE, *words]
@@ -194,19 +194,19 @@ def do(task_id: str, number: int) -> None:
 
     async def main() -> None:
         async with open_store(STORE) as store:
-            scene = StoreHarness(store, FakeClock(START))
+            harness = StoreHarness(store, FakeClock(START))
             task = await store.load(TaskId(task_id), EVERYTHING, now=START)
             command = Note(1, progress=Progress(number)) if number < 3 else Complete(1, encode(1))
-            await scene.apply(task, command)
+            await harness.apply(task, command)
 
     asyncio.run(main())
 
 
-async def begun(scene: StoreHarness) -> str:
-    return (await scene.create_running(retention=KEEP)).id
+async def begun(harness: StoreHarness) -> str:
+    return (await harness.create_running(retention=KEEP)).id
 
 
-def test_a_program_beside_sees_each_change_as_a_line_and_ends_with_the_task() -> None:
+def test_watch_in_a_process_prints_changes_of_another_process() -> None:
     task_id = in_store(begun)
     watching = Watching(task_id)
     assert watching.line().split()[1:] == [task_id, "build_report", "working", "(running)"]
@@ -218,7 +218,7 @@ def test_a_program_beside_sees_each_change_as_a_line_and_ends_with_the_task() ->
     assert watching.end() == (0, "")
 
 
-def test_a_program_beside_sees_each_change_as_a_line_of_json() -> None:
+def test_watch_json_prints_changes_of_another_process() -> None:
     task_id = in_store(begun)
     watching = Watching(task_id, "--json")
     assert json.loads(watching.line())["progress"] is None
@@ -236,7 +236,7 @@ def read_until(terminal: int, *words: str) -> str:
     return shown
 
 
-def test_on_a_terminal_it_is_live_and_interrupting_it_gives_the_cursor_back() -> None:
+def test_on_a_terminal_watch_is_live_and_ctrl_c_restores_the_cursor() -> None:
     task_id = in_store(begun)
     ours, theirs = pty.openpty()
     watching = Watching(stdout=theirs)

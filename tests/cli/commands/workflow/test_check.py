@@ -1,4 +1,4 @@
-"""`raincheck workflow check` and `graph`: what is in a file, what is wrong with it, and what it looks like."""
+"""Tests for `raincheck workflow check` and `graph`: contents, faults and drawings."""
 
 import json
 import sys
@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.support.cli.terminal import run
-from tests.support.cli.workflow_server import a_flow, write_flows
+from tests.support.cli.workflow_server import workflow_text, write_flows
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -30,7 +30,7 @@ workflows:
 """
 
 
-def test_a_file_without_faults_is_told_with_what_is_in_it() -> None:
+def test_check_lists_the_workflows_of_a_valid_file() -> None:
     write_flows()
     done = run("workflow", "check", "flows.yaml")
     assert (done.returncode, done.stderr) == (0, "")
@@ -41,16 +41,16 @@ def test_a_file_without_faults_is_told_with_what_is_in_it() -> None:
     assert lines[2].endswith("takes nothing)")
 
 
-def test_for_programs_it_says_all_that_a_caller_would_see() -> None:
+def test_check_json_describes_the_workflows() -> None:
     write_flows()
-    told = json.loads(run("workflow", "check", "flows.yaml", "--json").stdout)
-    assert told["faults"] == []
-    release = told["workflows"][0]
+    reported = json.loads(run("workflow", "check", "flows.yaml", "--json").stdout)
+    assert reported["faults"] == []
+    release = reported["workflows"][0]
     assert (release["name"], release["description"]) == ("release", "Release a version.")
     assert set(release["input"]["properties"]) == {"tag", "copies"}
 
 
-def test_every_fault_has_a_line_of_its_own_with_file_and_line() -> None:
+def test_each_fault_is_a_line_with_file_and_line() -> None:
     write_flows(FAULTY)
     done = run("workflow", "check", "flows.yaml")
     assert (done.returncode, done.stdout) == (1, "")
@@ -58,13 +58,13 @@ def test_every_fault_has_a_line_of_its_own_with_file_and_line() -> None:
     assert len(faults) >= 2
     assert all(line.startswith("flows.yaml:") and line.split(":")[1].isdigit() for line in faults)
     assert any(line.startswith("flows.yaml:6: workflows.release.steps.build: ") for line in faults)
-    assert last == f"raincheck: {len(faults)} faults: nothing of it can be used before that is mended"
-    told = json.loads(run("workflow", "check", "flows.yaml", "--json").stdout)
-    assert [f"{one['file']}:{one['line']}: {one['where']}: {one['message']}" for one in told["faults"]] == faults
+    assert last == f"raincheck: {len(faults)} faults: fix them, then try again"
+    reported = json.loads(run("workflow", "check", "flows.yaml", "--json").stdout)
+    assert [f"{one['file']}:{one['line']}: {one['where']}: {one['message']}" for one in reported["faults"]] == faults
 
 
 @pytest.mark.parametrize("words", [["serve"], ["worker"], ["tools"]])
-def test_who_serves_such_a_file_is_told_the_same_and_can_not(words: list[str]) -> None:
+def test_serve_reports_the_same_faults(words: list[str]) -> None:
     write_flows(FAULTY)
     done = run(*words, "flows.yaml")
     assert (done.returncode, done.stdout) == (2, "")
@@ -72,21 +72,21 @@ def test_who_serves_such_a_file_is_told_the_same_and_can_not(words: list[str]) -
 
 
 @pytest.mark.parametrize("words", [["check"], ["graph"], ["run"]])
-def test_a_file_that_is_not_there_is_told(words: list[str]) -> None:
+def test_a_missing_file_is_reported(words: list[str]) -> None:
     done = run("workflow", *words, "nope.yaml", *(["it"] if words == ["run"] else []))
     assert done.returncode == 2
     assert "there is no file nope.yaml" in done.stderr
 
 
-def test_a_folder_is_all_of_its_files() -> None:
+def test_a_folder_includes_all_its_files() -> None:
     Path("flows").mkdir()
-    write_flows(a_flow("one"), "flows/one.yaml")
-    write_flows(a_flow("two"), "flows/two.yml")
+    write_flows(workflow_text("one"), "flows/one.yaml")
+    write_flows(workflow_text("two"), "flows/two.yml")
     Path("flows/notes.txt").write_text("nothing")
     assert run("workflow", "check", "flows").stdout.startswith("flows: 2 workflows, no faults\n  one ")
 
 
-def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     write_flows()
     for one in [one for one in sys.modules if one.startswith("raincheck.workflows.")]:
         monkeypatch.delitem(sys.modules, one)
@@ -105,11 +105,11 @@ def test_a_graph_is_mermaid_text_of_one_workflow_or_of_all() -> None:
     every = run("workflow", "graph", "flows.yaml").stdout
     assert every.count("flowchart TD") == 4
     assert every.startswith("%% release\n")
-    told = json.loads(run("workflow", "graph", "flows.yaml", "--format", "svg", "--json").stdout)
-    assert set(told) == {"release", "confirm", "hold", "fail"}
+    reported = json.loads(run("workflow", "graph", "flows.yaml", "--format", "svg", "--json").stdout)
+    assert set(reported) == {"release", "confirm", "hold", "fail"}
 
 
-def test_a_picture_is_written_where_it_is_wanted() -> None:
+def test_a_drawing_is_written_to_the_output_file() -> None:
     write_flows()
     done = run("workflow", "graph", "flows.yaml", "fail", "--format", "svg", "--output", "fail.svg")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "raincheck: wrote fail.svg\n")
@@ -120,12 +120,12 @@ def test_a_picture_is_written_where_it_is_wanted() -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["nope"], "flows.yaml has no workflow 'nope': it has confirm, fail, hold, release"),
-        (["--format", "svg"], "a picture is of one workflow, and flows.yaml has several: say which of confirm"),
+        (["nope"], "flows.yaml has no workflow 'nope': its workflows are confirm, fail, hold, release"),
+        (["--format", "svg"], "an SVG shows one workflow, but flows.yaml has several: name one of confirm"),
         (["fail", "--output", "nowhere/it"], "nowhere/it can't be written (No such file or directory)"),
     ],
 )
-def test_what_can_not_be_drawn_is_told(words: list[str], why: str) -> None:
+def test_drawing_errors_are_reported(words: list[str], why: str) -> None:
     write_flows()
     done = run("workflow", "graph", "flows.yaml", *words)
     assert (done.returncode, done.stdout) == (2, "")

@@ -1,4 +1,4 @@
-"""What docs/howto/serve-workflows.md shows is what its commands print, one after the other, in a real shell."""
+"""Tests that the output on docs/howto/serve-workflows.md is what its commands print in a real shell."""
 
 import re
 import signal
@@ -50,7 +50,7 @@ class Shell:
         return done.stdout
 
     def _serve(self, line: str) -> str:
-        # Port 8000 may be somebody else's here.
+        # Another program may use port 8000 here.
         words = ["/bin/sh", "-c", f"exec {line.replace(':8000', ':0')}"]
         self.server = subprocess.Popen(
             words, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, env=self._env
@@ -77,8 +77,8 @@ def shell(folder: Path) -> Iterator[Shell]:
 
 def normal(text: str) -> list[str]:
     """Without what is different each time, and how far a task happened to be when it was looked at."""
-    kept = [line for line in text.splitlines() if not re.match(r"raincheck: \w+: (working|input required)", line)]
-    return [ID.sub(lambda found: f"ID{len(found[0])}", line) for line in kept]
+    saved = [line for line in text.splitlines() if not re.match(r"raincheck: \w+: (working|input required)", line)]
+    return [ID.sub(lambda found: f"ID{len(found[0])}", line) for line in saved]
 
 
 def test_the_output_on_the_page_is_what_is_printed(shell: Shell) -> None:
@@ -86,5 +86,5 @@ def test_the_output_on_the_page_is_what_is_printed(shell: Shell) -> None:
         assert normal(shell.run(block)) == normal(output), block
 
 
-def test_every_block_of_commands_is_followed_by_what_it_prints() -> None:
+def test_every_block_of_commands_is_followed_by_its_output() -> None:
     assert PAGE.count("```sh") == len(BLOCKS) == 11

@@ -1,4 +1,4 @@
-"""A file of workflows that changes while it is served: what runs goes on, what is new is there, faults do nothing."""
+"""Tests for reloading a file of workflows: running tasks continue, and faulty changes are ignored."""
 
 import asyncio
 import os
@@ -16,13 +16,13 @@ from raincheck.engine import Engine
 from raincheck.errors import StoreUnavailable
 from raincheck.testing.clock import FakeClock
 from raincheck.workflows.serve import POLL_INTERVAL, WorkflowTasks
-from tests.support.cli.workflow_server import FLOWS, a_flow, write_flows
+from tests.support.cli.workflow_server import FLOWS, workflow_text, write_flows
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("folder"), pytest.mark.timeout(60)]
 
 
 class LookClock(FakeClock):
-    """Says when the file has been looked at: whoever looks sleeps until the next time."""
+    """A clock that reports when the file was checked: the watcher sleeps until the next check."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,22 +38,22 @@ class Watched:
 
     def __init__(self) -> None:
         self.clock = LookClock()
-        self.told: list[str] = []
+        self.reported: list[str] = []
 
     async def look(self, times: int = 2) -> str:
-        """Have it looked at: twice, so that it is seen that nobody writes any more. What is told of that."""
-        before = len(self.told)
+        """Let the watcher check twice, so that it sees a finished write. Returns what it reported."""
+        before = len(self.reported)
         for _ in range(times):
             await self.clock.asleep.get()
-            # It sleeps as soon as this goes on.
+            # The watcher sleeps as soon as this resumes.
             await asyncio.sleep(0)
             self.clock.advance(POLL_INTERVAL)
         await self.clock.asleep.get()
         self.clock.asleep.put_nowait(None)
-        return "\n".join(self.told[before:])
+        return "\n".join(self.reported[before:])
 
     async def write(self, text: str, name: str = "flows.yaml") -> str:
-        """Write a file anew, and return what is told of that."""
+        """Rewrite a file, and return what the watcher reported."""
         write_later(text, name)
         return await self.look()
 
@@ -80,7 +80,7 @@ async def watched(text: str | None = None, path: str = "flows.yaml") -> AsyncGen
     tasks = WorkflowTasks(Path(path))
     tasks.configure(store="memory:")
     file = Watched()
-    watching = asyncio.ensure_future(tasks.watch(file.clock, file.told.append))
+    watching = asyncio.ensure_future(tasks.watch(file.clock, file.reported.append))
     try:
         async with TaskClient(tasks.server) as client:
             yield file, client
@@ -98,48 +98,48 @@ async def value(result: Awaitable[CallToolResult]) -> object:
     return (await result).structured_content
 
 
-async def test_new_calls_get_the_new_definition_and_what_runs_goes_on_with_the_old() -> None:
+async def test_new_calls_use_the_new_definition_and_running_tasks_the_old() -> None:
     async with watched(FLOWS) as (file, client):
         running = await client.call("hold")
         assert running.task_ref is not None
-        told = await file.write(FLOWS.replace("set: old", "set: new"))
-        assert told == "flows.yaml has changed, and is used as it is now: changed: hold"
+        reported = await file.write(FLOWS.replace("set: old", "set: new"))
+        assert reported == "reloaded flows.yaml: changed: hold"
         let_go()
         assert await value(running.result()) == {"result": "old"}
         assert await value(client.call_tool("hold")) == {"result": "new"}
 
 
-async def test_what_is_added_and_removed_is_listed_so_and_what_runs_goes_on() -> None:
+async def test_added_and_removed_workflows_change_the_tool_list_and_running_tasks_continue() -> None:
     async with watched(FLOWS) as (file, client):
         running = await client.call("hold")
-        told = await file.write(a_flow("other"))
-        assert told.endswith("new: other; gone: release, confirm, hold, fail")
+        reported = await file.write(workflow_text("other"))
+        assert reported.endswith("new: other; removed: release, confirm, hold, fail")
         assert await names(client) == ["other"]
         let_go()
         assert await value(running.result()) == {"result": "old"}
         assert await value(client.call_tool("other")) == {"name": "other"}
 
 
-async def test_a_change_with_faults_is_told_and_changes_nothing() -> None:
-    async with watched(a_flow("one")) as (file, client):
-        told = await file.write("raincheck: 1\nworkflows:\n  one:\n    steps: [{id: a, set: 1}, {id: a, set: 2}]\n")
-        assert told.startswith("flows.yaml has changed, and can't be used as it is now, so the workflows stay")
-        assert "flows.yaml:4: " in told
+async def test_a_change_with_faults_is_reported_and_ignored() -> None:
+    async with watched(workflow_text("one")) as (file, client):
+        reported = await file.write("raincheck: 1\nworkflows:\n  one:\n    steps: [{id: a, set: 1}, {id: a, set: 2}]\n")
+        assert reported.startswith("flows.yaml has changed but is invalid, so the previous workflows stay")
+        assert "flows.yaml:4: " in reported
         assert await value(client.call_tool("one")) == {"name": "one"}
-        assert (await file.write(a_flow("two"))).endswith("new: two; gone: one")
+        assert (await file.write(workflow_text("two"))).endswith("new: two; removed: one")
         assert await names(client) == ["two"]
 
 
-async def test_a_change_that_can_not_be_served_changes_nothing_either() -> None:
-    async with watched(a_flow("one")) as (file, client):
-        told = await file.write(a_flow("two", input="{raincheck_request: {type: string}}"))
-        assert "'raincheck_request' is our own name: give the argument another" in told
+async def test_a_change_that_can_not_be_served_is_ignored() -> None:
+    async with watched(workflow_text("one")) as (file, client):
+        reported = await file.write(workflow_text("two", input="{raincheck_request: {type: string}}"))
+        assert "'raincheck_request' is a reserved name: rename the argument" in reported
         assert await names(client) == ["one"]
 
 
-async def test_a_description_alone_is_a_change_too() -> None:
-    async with watched(a_flow("one", version='"1"')) as (file, client):
-        assert (await file.write(a_flow("one", version='"1"', description="Does it."))).endswith("changed: one")
+async def test_a_changed_description_is_reloaded() -> None:
+    async with watched(workflow_text("one", version='"1"')) as (file, client):
+        assert (await file.write(workflow_text("one", version='"1"', description="Does it."))).endswith("changed: one")
         (tool,) = (await (await client.connected()).list_tools()).tools
         assert tool.description == "Does it."
 
@@ -147,82 +147,82 @@ async def test_a_description_alone_is_a_change_too() -> None:
 @pytest.fixture
 def of_one(folder: Path) -> None:
     (folder / "flows").mkdir()
-    write_flows(a_flow("one"), "flows/one.yaml")
+    write_flows(workflow_text("one"), "flows/one.yaml")
 
 
 @pytest.mark.usefixtures("of_one")
-async def test_files_come_and_go_in_a_folder() -> None:
+async def test_files_can_be_added_to_and_removed_from_a_folder() -> None:
     async with watched(path="flows") as (file, client):
-        assert (await file.write(a_flow("two"), "flows/two.yaml")).endswith("new: two")
+        assert (await file.write(workflow_text("two"), "flows/two.yaml")).endswith("new: two")
         remove("flows/one.yaml")
-        assert (await file.look()).endswith("gone: one")
-        told = await file.write(a_flow("two"), "flows/three.yaml")
-        assert "a workflow of this name is in flows/three.yaml too" in told
+        assert (await file.look()).endswith("removed: one")
+        reported = await file.write(workflow_text("two"), "flows/three.yaml")
+        assert "a workflow with this name is in flows/three.yaml too" in reported
         assert await names(client) == ["two"]
 
 
-async def test_a_file_that_vanishes_leaves_its_workflows_as_they_were() -> None:
-    async with watched(a_flow("one")) as (file, client):
+async def test_a_deleted_file_leaves_its_workflows_unchanged() -> None:
+    async with watched(workflow_text("one")) as (file, client):
         remove("flows.yaml")
         assert "there is no file flows.yaml" in await file.look()
         assert await names(client) == ["one"]
 
 
 class Broken(Exception):
-    """Something that nobody thought of."""
+    """An unexpected exception."""
 
 
-async def test_whatever_goes_wrong_with_a_change_the_next_one_is_taken(
+async def test_after_a_failed_reload_the_next_change_is_loaded(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(path: Path) -> None:
         raise Broken(str(path))
 
-    async with watched(a_flow("one")) as (file, client):
+    async with watched(workflow_text("one")) as (file, client):
         with monkeypatch.context() as broken:
             broken.setattr("raincheck.workflows.serve.load_workflow_files", fail)
-            assert await file.write(a_flow("two")) == ""
-        assert "flows.yaml has changed, and can't be read" in caplog.text
-        assert (await file.write(a_flow("three"))).endswith("new: three; gone: one")
+            assert await file.write(workflow_text("two")) == ""
+        assert "workflows not reloaded, the previous ones stay in service (file flows.yaml)" in caplog.text
+        assert (await file.write(workflow_text("three"))).endswith("new: three; removed: one")
         assert await names(client) == ["three"]
 
 
-async def test_a_store_that_is_away_does_not_keep_a_change_from_being_used(
+async def test_an_unavailable_store_does_not_prevent_a_reload(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def recall(engine: Engine) -> None:
         raise StoreUnavailable("tasks.db", f"it is away for {engine.namespace}")
 
-    async with watched(a_flow("one")) as (file, client):
+    async with watched(workflow_text("one")) as (file, client):
         monkeypatch.setattr(Engine, "sync_definitions", recall)
-        assert (await file.write(a_flow("two"))).endswith("new: two; gone: one")
-        assert "what flows.yaml says now can't be kept yet" in caplog.text
+        assert (await file.write(workflow_text("two"))).endswith("new: two; removed: one")
+        assert "workflow definitions not stored (file flows.yaml)" in caplog.text
         assert await names(client) == ["two"]
-        assert (await file.write(a_flow("three"))).endswith("new: three; gone: two")
+        assert (await file.write(workflow_text("three"))).endswith("new: three; removed: two")
 
 
-async def test_a_change_before_anything_runs_is_taken_too() -> None:
-    write_later(a_flow("one"))
+async def test_a_change_before_the_start_is_loaded() -> None:
+    write_later(workflow_text("one"))
     tasks, file = WorkflowTasks(Path("flows.yaml")), Watched()
-    watching = asyncio.ensure_future(tasks.watch(file.clock, file.told.append))
-    assert (await file.write(a_flow("two"))).endswith("new: two; gone: one")
-    assert (await file.write(a_flow("three"))).endswith("new: three; gone: two")
+    watching = asyncio.ensure_future(tasks.watch(file.clock, file.reported.append))
+    assert (await file.write(workflow_text("two"))).endswith("new: two; removed: one")
+    assert (await file.write(workflow_text("three"))).endswith("new: three; removed: two")
     watching.cancel()
 
 
-async def test_a_file_that_is_being_written_is_left_until_it_is_done() -> None:
-    async with watched(a_flow("one")) as (file, _):
+async def test_a_file_is_reloaded_only_after_it_was_written_completely() -> None:
+    async with watched(workflow_text("one")) as (file, _):
         for size in range(1, 4):
-            write_later(a_flow("two") + "#" * size)
+            write_later(workflow_text("two") + "#" * size)
             assert await file.look(times=1) == ""
-        assert (await file.look(times=1)).endswith("new: two; gone: one")
+        assert (await file.look(times=1)).endswith("new: two; removed: one")
         assert await file.look() == ""
 
 
 def test_servers_of_files_of_the_same_name_keep_their_tasks_apart(folder: Path) -> None:
     for name in ("a", "b"):
         Path(name).mkdir()
-        write_flows(a_flow("one"), f"{name}/flows.yaml")
+        write_flows(workflow_text("one"), f"{name}/flows.yaml")
     found = [WorkflowTasks(folder / name / "flows.yaml") for name in ("a", "b")]
     assert [(one.server.name, one.options.namespace) for one in found] == [("flows", "a/flows"), ("flows", "b/flows")]
     assert str(folder / "a") in sys.path

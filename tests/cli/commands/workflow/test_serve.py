@@ -1,4 +1,4 @@
-"""Files of workflows behind `raincheck serve` and `raincheck worker`: every transport, both generations, changes."""
+"""Tests for files of workflows with `raincheck serve` and `raincheck worker`, on every transport."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ from mcp.client.stdio import StdioServerParameters
 from mcp_types import TextContent, ToolListChangedNotification
 
 from tests.support.cli.terminal import PATIENCE, PROGRAM, environment, run, serving
-from tests.support.cli.workflow_server import FLOWS, a_flow, write_flows
+from tests.support.cli.workflow_server import FLOWS, workflow_text, write_flows
 
 pytestmark = [pytest.mark.usefixtures("flows"), pytest.mark.timeout(120)]
 
@@ -35,7 +35,7 @@ def on_stdio(*words: str) -> StdioServerParameters:
 
 
 @pytest.mark.parametrize("mode", ["2026-07-28", "2025-11-25"])
-def test_each_workflow_is_a_tool_with_its_schema_in_either_generation(mode: str) -> None:
+def test_each_workflow_is_a_tool_with_its_schema_in_both_protocols(mode: str) -> None:
     async def talk() -> tuple[dict[str, Any], Any, str]:
         async with Client(on_stdio(), mode="auto" if mode.startswith("2026") else "legacy") as client:
             tools = {tool.name: tool for tool in (await client.list_tools()).tools}
@@ -53,7 +53,7 @@ def test_each_workflow_is_a_tool_with_its_schema_in_either_generation(mode: str)
     assert "the arguments do not fit its input schema: tag: 1 is not of type 'string'" in wrong
 
 
-def test_over_http_and_on_a_socket_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workflows_are_served_over_http_and_on_a_socket(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving("--http", "127.0.0.1:0", "--store", "a.db", target="flows.yaml") as url:
         assert json.loads(run("call", url, "release", "tag=v1").stdout) == RELEASED
     # Not in a folder of pytest's: its name may be too long for a socket.
@@ -66,8 +66,8 @@ def test_over_http_and_on_a_socket_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_folder_of_files_is_served_as_one() -> None:
     Path("many").mkdir()
-    write_flows(a_flow("one"), "many/one.yaml")
-    write_flows(a_flow("two"), "many/two.yml")
+    write_flows(workflow_text("one"), "many/one.yaml")
+    write_flows(workflow_text("two"), "many/two.yml")
     with serving("--http", "127.0.0.1:0", "--store", "a.db", target="many") as url:
         assert json.loads(run("call", url, "two").stdout) == {"name": "two"}
 
@@ -88,7 +88,7 @@ def worker() -> Iterator["subprocess.Popen[str]"]:
         process.communicate(timeout=PATIENCE)
 
 
-def test_a_worker_runs_what_a_server_takes(worker: "subprocess.Popen[str]") -> None:
+def test_a_worker_runs_the_servers_workflows(worker: "subprocess.Popen[str]") -> None:
     assert worker.stdout is not None
     post = json.loads(worker.stdout.readline())
     assert (post["name"], post["tools"]) == ("flows", ["confirm", "fail", "hold", "release"])
@@ -96,7 +96,7 @@ def test_a_worker_runs_what_a_server_takes(worker: "subprocess.Popen[str]") -> N
         assert json.loads(run("call", url, "release", "tag=v1").stdout) == RELEASED
 
 
-def test_a_server_that_runs_takes_in_what_changes_and_tells_its_callers() -> None:
+def test_a_running_server_reloads_changes_and_notifies_its_callers() -> None:
     async def talk() -> tuple[object, object]:
         changed = asyncio.Event()
 
@@ -116,14 +116,14 @@ def test_a_server_that_runs_takes_in_what_changes_and_tells_its_callers() -> Non
             return (await running).structured_content, new.structured_content
 
     def change() -> None:
-        write_flows(FLOWS.replace("set: old", "set: new") + a_flow("other").partition("workflows:\n")[2])
+        write_flows(FLOWS.replace("set: old", "set: new") + workflow_text("other").partition("workflows:\n")[2])
         later = Path("flows.yaml").stat().st_mtime_ns + 10**9
         os.utime("flows.yaml", ns=(later, later))
 
     assert asyncio.run(talk()) == ({"result": "old"}, {"name": "other"})
 
 
-def test_a_package_that_has_yaml_in_it_is_still_a_package() -> None:
+def test_a_package_with_yaml_files_is_still_a_package() -> None:
     Path("shop").mkdir()
     Path("shop/settings.yaml").write_text("colour: red\n")
     Path("shop/__init__.py").write_text("")

@@ -1,4 +1,4 @@
-"""Those who are asked and stay away: how long others wait for them, what becomes of their answer, and what it costs."""
+"""Absent callers: how long other callers wait for them, and whether their late answers count."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -16,16 +16,24 @@ from raincheck.testing import FakeClock
 from tests.server.v2025.elicitation.test_questions import ON_BOTH, calling
 from tests.server.v2025.test_client_tasks import WITH_TASKS, expect, theirs
 from tests.support.server.caller_v2026 import Refused
-from tests.support.server.example import Shop
+from tests.support.server.example import ExampleServer
 from tests.support.server.tools import YES, add_greeting, text_of
-from tests.support.server.transports import HttpWire, over_http
-from tests.support.server.transports_v2025 import Events
-from tests.support.server.v2025.elicitation_caller import GET, Asked, Begun, G1Caller, HttpLink, connected, in_session
+from tests.support.server.transports import HttpTransport, over_http
+from tests.support.server.transports_v2025 import StoredEvents
+from tests.support.server.v2025.elicitation_caller import (
+    GET,
+    ElicitationCaller,
+    HttpLink,
+    PendingRequest,
+    ServerRequest,
+    connected,
+    http_session,
+)
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
 LOOK = 15.0
-"""Seconds, on a clock that goes when told."""
+"""Seconds on a manually advanced clock."""
 
 
 @pytest.fixture(autouse=True)
@@ -34,16 +42,16 @@ def looks_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disconnect, "POLL_INTERVAL", LOOK)
 
 
-async def begin(caller: G1Caller) -> tuple[str, Begun, Asked]:
+async def begin(caller: ElicitationCaller) -> tuple[str, PendingRequest, ServerRequest]:
     task_id = await caller.start("greet")
     waiting = await caller.wait(task_id)
     return task_id, waiting, await caller.question()
 
 
-async def until_parked(shop: Shop, task_id: str, clock: FakeClock) -> None:
+async def until_parked(server: ExampleServer, task_id: str, clock: FakeClock) -> None:
     """From here on nothing of the task depends on the time."""
     parked = asyncio.ensure_future(
-        shop.tasks.engine.wait(task_id, owner=Owner.anonymous(), until=lambda task: task.phase is Phase.PARKED)
+        server.tasks.engine.wait(task_id, owner=Owner.anonymous(), until=lambda task: task.phase is Phase.PARKED)
     )
     while not parked.done():
         clock.advance(0.05)
@@ -52,37 +60,37 @@ async def until_parked(shop: Shop, task_id: str, clock: FakeClock) -> None:
 
 
 @asynccontextmanager
-async def somebody_stays_away(
-    shop: Shop, clock: FakeClock
-) -> AsyncGenerator[tuple[str, G1Caller, HttpLink, Begun, Asked, G1Caller]]:
-    """One who was asked and whose stream broke, where what it missed is kept; and another."""
+async def absent_caller(
+    server: ExampleServer, clock: FakeClock
+) -> AsyncGenerator[tuple[str, ElicitationCaller, HttpLink, PendingRequest, ServerRequest, ElicitationCaller]]:
+    """A caller that was asked and whose resumable stream broke, and another caller."""
     async with (
-        over_http(shop.mcp.streamable_http_app(event_store=Events())) as wire,
-        in_session(wire) as (first, link),
-        in_session(wire) as (other, _),
+        over_http(server.mcp.streamable_http_app(event_store=StoredEvents())) as transport,
+        http_session(transport) as (first, link),
+        http_session(transport) as (other, _),
     ):
         task_id, waiting, question = await begin(first)
-        await until_parked(shop, task_id, clock)
-        await link.break_off(waiting.id)
+        await until_parked(server, task_id, clock)
+        await link.disconnect(waiting.id)
         await first.settle()
         yield task_id, first, link, waiting, question, other
 
 
-async def until_asked(caller: G1Caller, clock: FakeClock) -> tuple[float, Asked]:
-    """The question, and how many seconds it took to come."""
+async def until_asked(caller: ElicitationCaller, clock: FakeClock) -> tuple[float, ServerRequest]:
+    """The question, and the seconds until it arrived."""
     seconds = 0.0
-    while await caller.asks_nothing():
+    while await caller.has_no_question():
         assert seconds <= 2 * disconnect.RECONNECT_TIMEOUT, "never asked"
         clock.advance(LOOK)
         seconds += LOOK
     return seconds, await caller.question()
 
 
-async def test_one_who_stays_away_is_waited_for_so_long_and_then_another_is_asked() -> None:
+async def test_an_absent_caller_is_awaited_for_a_limited_time_before_another_is_asked() -> None:
     clock = FakeClock()
-    shop = Shop(clock=clock)
-    heard = add_greeting(shop)
-    async with somebody_stays_away(shop, clock) as (task_id, _, link, waiting, asked, other):
+    server = ExampleServer(clock=clock)
+    received = add_greeting(server)
+    async with absent_caller(server, clock) as (task_id, _, link, waiting, asked, other):
         waiting_too = await other.wait(task_id)
         seconds, question = await until_asked(other, clock)
         # It takes a look or two to see that it is away.
@@ -90,73 +98,73 @@ async def test_one_who_stays_away_is_waited_for_so_long_and_then_another_is_aske
         assert (question.params, question.stream) == (asked.params, waiting_too.id)
         await other.reply(question, result=YES)
         assert text_of(await waiting_too.result()) == "Hello, Ada!"
-        # Whoever comes back late finds what it waited for.
+        # A caller that reconnects late finds the result.
         link.resume(waiting.id)
         assert text_of(await waiting.result()) == "Hello, Ada!"
-    assert heard == [("accept", {"name": "Ada"})]
+    assert received == [("accept", {"name": "Ada"})]
 
 
-async def test_the_late_answer_of_one_who_stayed_away_counts_and_the_other_is_not_asked_any_more() -> None:
+async def test_a_late_answer_of_an_absent_caller_counts_and_the_other_caller_is_no_longer_asked() -> None:
     clock = FakeClock()
-    shop = Shop(clock=clock)
-    heard = add_greeting(shop)
-    async with somebody_stays_away(shop, clock) as (task_id, first, _, _, asked, other):
+    server = ExampleServer(clock=clock)
+    received = add_greeting(server)
+    async with absent_caller(server, clock) as (task_id, first, _, _, asked, other):
         waiting_too = await other.wait(task_id)
         _, question = await until_asked(other, clock)
         await first.reply(asked, result=YES)
         assert await other.withdrawal() == question.id
         assert text_of(await waiting_too.result()) == "Hello, Ada!"
-        assert (len(first.all_asked), len(other.all_asked)) == (1, 1)
-    assert heard == [("accept", {"name": "Ada"})]
+        assert (len(first.all_requests), len(other.all_requests)) == (1, 1)
+    assert received == [("accept", {"name": "Ada"})]
 
 
-async def test_one_who_answers_while_it_may_return_has_answered_and_nobody_else_is_asked() -> None:
+async def test_a_caller_that_answers_before_the_time_limit_is_the_only_one_asked() -> None:
     clock = FakeClock()
-    shop = Shop(clock=clock)
-    heard = add_greeting(shop)
-    async with somebody_stays_away(shop, clock) as (task_id, first, _, _, asked, other):
+    server = ExampleServer(clock=clock)
+    received = add_greeting(server)
+    async with absent_caller(server, clock) as (task_id, first, _, _, asked, other):
         waiting_too = await other.wait(task_id)
         for _ in range(int(disconnect.RECONNECT_TIMEOUT / LOOK) - 1):
             clock.advance(LOOK)
-            assert await other.asks_nothing()
+            assert await other.has_no_question()
         await first.reply(asked, result=YES)
         assert text_of(await waiting_too.result()) == "Hello, Ada!"
-        assert other.all_asked == []
-    assert heard == [("accept", {"name": "Ada"})]
+        assert other.all_requests == []
+    assert received == [("accept", {"name": "Ada"})]
 
 
 @asynccontextmanager
 async def own_task_under_way(
-    shop: Shop, clock: FakeClock, *, listens: bool = True
-) -> AsyncGenerator[tuple[G1Caller, HttpLink, str, HttpWire]]:
-    """A caller that answered with a task of its own, and whose stream broke then."""
+    server: ExampleServer, clock: FakeClock, *, listens: bool = True
+) -> AsyncGenerator[tuple[ElicitationCaller, HttpLink, str, HttpTransport]]:
+    """A caller that answered with its own task, and whose stream then broke."""
     async with (
-        over_http(shop.mcp.streamable_http_app()) as wire,
-        in_session(wire, capabilities=WITH_TASKS) as (caller, link),
+        over_http(server.mcp.streamable_http_app()) as transport,
+        http_session(transport, capabilities=WITH_TASKS) as (caller, link),
     ):
         if listens:
             await link.listen()
         task_id, waiting, question = await begin(caller)
-        await until_parked(shop, task_id, clock)
+        await until_parked(server, task_id, clock)
         await caller.reply(question, result={"task": theirs(pollInterval=60_000)})
         await caller.settle()
-        await link.break_off(waiting.id)
+        await link.disconnect(waiting.id)
         await caller.settle()
-        # A look, so that it is known that nobody waits.
+        # One check, so that the server notices that no caller waits.
         clock.advance(LOOK)
         await caller.settle()
-        yield caller, link, task_id, wire
+        yield caller, link, task_id, transport
 
 
-def times_asked(caller: G1Caller) -> int:
-    return len([one for one in caller.all_asked if one.method == "elicitation/create"])
+def times_asked(caller: ElicitationCaller) -> int:
+    return len([one for one in caller.all_requests if one.method == "elicitation/create"])
 
 
-async def test_the_task_of_a_caller_whose_stream_breaks_is_polled_on_and_its_answer_taken() -> None:
+async def test_the_task_of_a_caller_with_a_broken_stream_is_still_polled_and_its_answer_used() -> None:
     clock = FakeClock()
-    shop = Shop(clock=clock)
-    heard = add_greeting(shop)
-    async with own_task_under_way(shop, clock) as (caller, _, task_id, _):
+    server = ExampleServer(clock=clock)
+    received = add_greeting(server)
+    async with own_task_under_way(server, clock) as (caller, _, task_id, _):
         for status in ("working", "completed"):
             clock.advance(60)
             asked = await expect(caller, "tasks/get")
@@ -166,101 +174,103 @@ async def test_the_task_of_a_caller_whose_stream_breaks_is_polled_on_and_its_ans
         asked = await expect(caller, "tasks/result")
         assert asked.stream == GET
         await caller.reply(asked, result=YES)
-        await shop.tasks.engine.wait(task_id, owner=Owner.anonymous())
+        await server.tasks.engine.wait(task_id, owner=Owner.anonymous())
         assert text_of(await caller.result(task_id)) == "Hello, Ada!"
         assert times_asked(caller) == 1
-    assert heard == [("accept", {"name": "Ada"})]
+    assert received == [("accept", {"name": "Ada"})]
 
 
-async def test_a_caller_whose_own_task_goes_on_is_not_asked_again_when_it_waits_again() -> None:
-    """It is there, since it answers how its task goes on, and its user thinks about the question already."""
+async def test_a_caller_whose_own_task_still_runs_is_not_asked_again_when_it_waits_again() -> None:
+    """It is present, because it answers polls of its task, and its user already has the question."""
     clock = FakeClock()
-    shop = Shop(clock=clock)
-    heard = add_greeting(shop)
-    async with own_task_under_way(shop, clock) as (caller, _, task_id, _):
+    server = ExampleServer(clock=clock)
+    received = add_greeting(server)
+    async with own_task_under_way(server, clock) as (caller, _, task_id, _):
         waiting = await caller.wait(task_id)
-        assert await caller.asks_nothing()
+        assert await caller.has_no_question()
         clock.advance(60)
         await caller.reply(await expect(caller, "tasks/get"), result=theirs("completed"))
         await caller.reply(await expect(caller, "tasks/result"), result=YES)
         assert text_of(await waiting.result()) == "Hello, Ada!"
         assert times_asked(caller) == 1
-    assert heard == [("accept", {"name": "Ada"})]
+    assert received == [("accept", {"name": "Ada"})]
 
 
-async def test_a_caller_whose_streams_are_all_broken_is_asked_for_its_task_again_when_it_listens(
+async def test_a_caller_whose_streams_are_all_broken_is_polled_again_when_it_listens(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(client_tasks, "RESPONSE_TIMEOUT", 0.3)
     # However long this test takes.
     monkeypatch.setattr(client_tasks, "MAX_FETCH_TRIES", 100)
     clock = FakeClock()
-    shop = Shop(clock=clock)
-    heard = add_greeting(shop)
-    async with own_task_under_way(shop, clock, listens=False) as (caller, link, task_id, _):
+    server = ExampleServer(clock=clock)
+    received = add_greeting(server)
+    async with own_task_under_way(server, clock, listens=False) as (caller, link, task_id, _):
         clock.advance(60)
         # Into the void.
-        assert await caller.asks_nothing()
+        assert await caller.has_no_question()
         await link.listen()
         await caller.reply(await expect(caller, "tasks/get"), result=theirs("completed"))
         asked = await caller.question()
         while asked.method != "tasks/result":
-            # An answer may have come too late.
+            # An answer may have arrived too late.
             await caller.reply(asked, result=theirs("completed"))
             asked = await caller.question()
         await caller.reply(asked, result=YES)
-        await shop.tasks.engine.wait(task_id, owner=Owner.anonymous())
+        await server.tasks.engine.wait(task_id, owner=Owner.anonymous())
         assert times_asked(caller) == 1
-    assert heard == [("accept", {"name": "Ada"})]
+    assert received == [("accept", {"name": "Ada"})]
 
 
-async def test_when_a_caller_whose_own_task_went_on_is_heard_of_no_more_another_is_asked(
+async def test_when_a_caller_with_a_running_task_disappears_another_caller_is_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(client_tasks, "RESPONSE_TIMEOUT", 0.05)
     clock = FakeClock()
-    shop = Shop(clock=clock)
-    heard = add_greeting(shop)
+    server = ExampleServer(clock=clock)
+    received = add_greeting(server)
     async with (
-        own_task_under_way(shop, clock, listens=False) as (_, _, task_id, wire),
-        in_session(wire) as (other, _),
+        own_task_under_way(server, clock, listens=False) as (_, _, task_id, transport),
+        http_session(transport) as (other, _),
     ):
         waiting = await other.wait(task_id)
-        assert await other.asks_nothing()
+        assert await other.has_no_question()
         clock.advance(60)
         await other.reply(await other.question(), result=YES)
         assert text_of(await waiting.result()) == "Hello, Ada!"
-    assert heard == [("accept", {"name": "Ada"})]
+    assert received == [("accept", {"name": "Ada"})]
 
 
 @ON_BOTH
-async def test_a_caller_that_says_its_connection_is_closed_over_one_that_is_not_has_answered(way: str) -> None:
-    """Some pass on what they heard from elsewhere."""
-    shop = Shop()
-    heard: list[tuple[int, str]] = []
+async def test_an_error_with_the_code_of_a_closed_connection_counts_as_an_answer_if_the_connection_is_open(
+    way: str,
+) -> None:
+    """Some clients forward the error of another connection."""
+    server = ExampleServer()
+    received: list[tuple[int, str]] = []
 
-    @shop.tasks.tool
+    @server.tasks.tool
     async def greet(task: TaskContext) -> str:  # pyright: ignore[reportUnusedFunction]
         try:
             await task.elicit("Who are you?", {"type": "object"})
         except ProtocolError as error:
-            heard.append((error.code, str(error)))
+            received.append((error.code, str(error)))
             raise
         return "Hello!"
 
-    async with calling(shop, way) as caller:
+    async with calling(server, way) as caller:
         task_id, waiting, question = await begin(caller)
         await caller.reply(question, error={"code": -32000, "message": "Connection closed"})
         with pytest.raises(Refused, match="Connection closed") as refused:
             await waiting.result()
         assert refused.value.code == -32000
         assert (await caller.get(task_id))["status"] == "failed"
-        assert await caller.asks_nothing()
-        assert len(caller.all_asked) == 1
-    assert heard == [(-32000, "Connection closed")]
+        assert await caller.has_no_question()
+        assert len(caller.all_requests) == 1
+    assert received == [(-32000, "Connection closed")]
 
 
-async def test_however_many_wait_behind_one_who_is_asked_one_looks_whether_it_is_there(
+async def test_one_background_check_watches_the_asked_caller_however_many_others_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looks: list[AnyContext] = []
@@ -270,18 +280,18 @@ async def test_however_many_wait_behind_one_who_is_asked_one_looks_whether_it_is
         await disconnect.wait_until_away(ctx, clock)
 
     monkeypatch.setattr(elicitation, "wait_until_away", until_away)
-    shop = Shop()
-    heard = add_greeting(shop)
-    async with connected(shop) as first, connected(shop) as other:
+    server = ExampleServer()
+    received = add_greeting(server)
+    async with connected(server) as first, connected(server) as other:
         task_id, waiting, question = await begin(first)
         behind = [await other.wait(task_id) for _ in range(200)]
-        assert await other.asks_nothing()
+        assert await other.has_no_question()
         assert len(looks) == 1
-        jobs = len(asyncio.all_tasks())
+        task_count = len(asyncio.all_tasks())
         await first.reply(question, result=YES)
         ends = await asyncio.gather(*(one.result() for one in (waiting, *behind)))
         assert {text_of(end) for end in ends} == {"Hello, Ada!"}
-        assert other.all_asked == []
+        assert other.all_requests == []
         await other.settle()
-        assert len(asyncio.all_tasks()) < jobs - 200, "whoever waited has left nothing behind"
-    assert heard == [("accept", {"name": "Ada"})]
+        assert len(asyncio.all_tasks()) < task_count - 200, "whoever waited has left nothing behind"
+    assert received == [("accept", {"name": "Ada"})]

@@ -1,4 +1,4 @@
-"""What a task of 2025-11-25 asks: it is asked of who waits for the result, there, and says which task asks."""
+"""Questions of 2025-11-25 tasks are sent to the waiting caller on its request, and name the task."""
 
 # pyright: reportUnusedFunction=false
 
@@ -19,11 +19,18 @@ from raincheck.core.owner import Owner
 from raincheck.core.payload import Json
 from raincheck.core.records import InputKind
 from tests.support.server.caller_v2026 import Refused
-from tests.support.server.example import QUICK, Shop
+from tests.support.server.example import QUICK, ExampleServer
 from tests.support.server.tools import YES, Name, add_greeting, text_of
 from tests.support.server.transports import over_http, over_stdio
 from tests.support.server.v2025 import killable_server
-from tests.support.server.v2025.elicitation_caller import GET, G1Caller, HttpLink, connected, in_session, on_stream
+from tests.support.server.v2025.elicitation_caller import (
+    GET,
+    ElicitationCaller,
+    HttpLink,
+    connected,
+    http_session,
+    on_stream,
+)
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -40,51 +47,54 @@ class Sure(BaseModel):
 
 
 @asynccontextmanager
-async def calling(shop: Shop, way: str, **caller: Any) -> AsyncGenerator[G1Caller]:
+async def calling(server: ExampleServer, way: str, **caller: Any) -> AsyncGenerator[ElicitationCaller]:
     """A caller in memory or over HTTP."""
     if way == "memory":
-        async with connected(shop, **caller) as one:
+        async with connected(server, **caller) as one:
             yield one
     else:
-        async with over_http(shop.mcp.streamable_http_app()) as wire, in_session(wire, **caller) as (one, _):
+        async with (
+            over_http(server.mcp.streamable_http_app()) as transport,
+            http_session(transport, **caller) as (one, _),
+        ):
             yield one
 
 
-def add_all_kinds(shop: Shop) -> None:
-    @shop.tasks.tool
+def add_all_kinds(server: ExampleServer) -> None:
+    @server.tasks.tool
     async def sample(task: TaskContext) -> Any:
         return await task.sample(MESSAGES)
 
-    @shop.tasks.tool
+    @server.tasks.tool
     async def roots(task: TaskContext) -> Any:
         return await task.ask(InputKind.ROOTS, {}, name="roots")
 
-    @shop.tasks.tool
+    @server.tasks.tool
     async def multi_input(task: TaskContext) -> str:
         user, sure = await asyncio.gather(
             task.elicit("Who are you?", Name, name="user"), task.elicit("Are you sure?", Sure, name="sure")
         )
         return f"{user.content} {sure.content}"
 
-    @shop.tasks.tool
+    @server.tasks.tool
     async def one_by_one(task: TaskContext) -> list[str]:
         return [(await task.elicit(f"Number {number}?", Sure)).action for number in range(4)]
 
 
-async def until_it_asks(shop: Shop, task_id: str, way: str = "memory") -> None:
-    await shop.tasks.engine.wait(task_id, owner=OWNERS[way], until=lambda task: task.open_inputs > 0)
+async def until_it_asks(server: ExampleServer, task_id: str, way: str = "memory") -> None:
+    await server.tasks.engine.wait(task_id, owner=OWNERS[way], until=lambda task: task.open_inputs > 0)
 
 
 @ON_BOTH
-async def test_who_waits_is_asked_where_it_waits_which_task_asks_and_gets_the_result(way: str) -> None:
-    shop = Shop()
-    heard = add_greeting(shop)
-    async with calling(shop, way) as caller:
+async def test_a_waiting_caller_is_asked_on_its_request_with_the_task_named_and_gets_the_result(way: str) -> None:
+    server = ExampleServer()
+    received = add_greeting(server)
+    async with calling(server, way) as caller:
         task_id = await caller.start("greet")
-        await until_it_asks(shop, task_id, way)
+        await until_it_asks(server, task_id, way)
         assert (await caller.get(task_id))["status"] == "input_required"
-        # Until somebody waits for the result, nobody is asked.
-        assert await caller.asks_nothing()
+        # No caller is asked until one waits for the result.
+        assert await caller.has_no_question()
         waiting = await caller.wait(task_id)
         question = await caller.question()
         assert question.method == "elicitation/create"
@@ -97,23 +107,23 @@ async def test_who_waits_is_asked_where_it_waits_which_task_asks_and_gets_the_re
         assert text_of(result) == "Hello, Ada!"
         assert result["_meta"]["io.modelcontextprotocol/related-task"] == {"taskId": task_id}
         assert (await caller.get(task_id))["status"] == "completed"
-        assert len(caller.all_asked) == 1
-    assert heard == [("accept", {"name": "Ada"})]
+        assert len(caller.all_requests) == 1
+    assert received == [("accept", {"name": "Ada"})]
 
 
-async def test_on_the_streams_of_a_process_the_question_comes_between_other_answers(tmp_path: Path) -> None:
+async def test_over_stdio_the_question_arrives_between_other_answers(tmp_path: Path) -> None:
     async with (
-        over_stdio(Path(killable_server.__file__), str(tmp_path / "tasks.db"), str(tmp_path / "diary")) as wire,
-        on_stream(wire) as caller,
+        over_stdio(Path(killable_server.__file__), str(tmp_path / "tasks.db"), str(tmp_path / "diary")) as transport,
+        on_stream(transport) as caller,
     ):
         task_id = await caller.start("ask_twice")
         waiting = await caller.wait(task_id)
         for _ in range(2):
             question = await caller.question()
             assert question.task_id == task_id
-            # The connection is not held up, neither by who waits nor by who thinks.
+            # Neither the wait nor the open question blocks the connection.
             assert (await caller.get(task_id))["status"] == "input_required"
-            assert await caller.asks_nothing()
+            assert await caller.has_no_question()
             await caller.reply(question, result={"action": "decline"})
         assert text_of(await waiting.result()) == "decline, then decline"
 
@@ -126,9 +136,9 @@ async def test_on_the_streams_of_a_process_the_question_comes_between_other_answ
 async def test_models_and_roots_are_asked_for_likewise(
     way: str, tool: str, method: str, answer: dict[str, Any]
 ) -> None:
-    shop = Shop()
-    add_all_kinds(shop)
-    async with calling(shop, way) as caller:
+    server = ExampleServer()
+    add_all_kinds(server)
+    async with calling(server, way) as caller:
         task_id = await caller.start(tool)
         waiting = await caller.wait(task_id)
         question = await caller.question()
@@ -143,46 +153,46 @@ async def test_models_and_roots_are_asked_for_likewise(
 @ON_BOTH
 @pytest.mark.parametrize("action", ["decline", "cancel"])
 async def test_a_no_is_an_answer_too(way: str, action: str) -> None:
-    shop = Shop()
-    add_greeting(shop)
-    async with calling(shop, way) as caller:
+    server = ExampleServer()
+    add_greeting(server)
+    async with calling(server, way) as caller:
         waiting = await caller.wait(await caller.start("greet"))
         await caller.reply(await caller.question(), result={"action": action})
         assert text_of(await waiting.result()) == f"You said {action}."
 
 
 @ON_BOTH
-async def test_questions_come_one_after_the_other_each_once(way: str) -> None:
-    shop = Shop()
-    add_all_kinds(shop)
-    async with calling(shop, way) as caller:
+async def test_questions_are_asked_one_after_the_other_each_once(way: str) -> None:
+    server = ExampleServer()
+    add_all_kinds(server)
+    async with calling(server, way) as caller:
         waiting = await caller.wait(await caller.start("one_by_one"))
         for number in range(4):
             question = await caller.question()
             assert question.params["message"] == f"Number {number}?"
             await caller.reply(question, result={"action": "decline"})
         assert (await waiting.result())["structuredContent"] == {"result": ["decline"] * 4}
-        assert len(caller.all_asked) == 4
+        assert len(caller.all_requests) == 4
 
 
 @ON_BOTH
 async def test_of_two_questions_at_once_both_are_asked_each_once(way: str) -> None:
-    shop = Shop()
-    add_all_kinds(shop)
+    server = ExampleServer()
+    add_all_kinds(server)
     answers = {"Who are you?": YES, "Are you sure?": {"action": "accept", "content": {"sure": True}}}
-    async with calling(shop, way) as caller:
+    async with calling(server, way) as caller:
         waiting = await caller.wait(await caller.start("multi_input"))
         for _ in answers:
             question = await caller.question()
             await caller.reply(question, result=answers[question.params["message"]])
         assert text_of(await waiting.result()) == "{'name': 'Ada'} {'sure': True}"
-        assert sorted(one.params["message"] for one in caller.all_asked) == sorted(answers)
+        assert sorted(one.params["message"] for one in caller.all_requests) == sorted(answers)
 
 
-async def test_a_task_whose_caller_was_asked_a_part_and_came_back_is_asked_the_rest() -> None:
-    shop = Shop()
-    add_all_kinds(shop)
-    async with calling(shop, "memory") as caller:
+async def test_a_caller_that_reconnects_after_some_answers_is_asked_the_remaining_questions() -> None:
+    server = ExampleServer()
+    add_all_kinds(server)
+    async with calling(server, "memory") as caller:
         task_id = await caller.start("one_by_one")
         for number in range(4):
             waiting = await caller.wait(task_id)
@@ -192,55 +202,55 @@ async def test_a_task_whose_caller_was_asked_a_part_and_came_back_is_asked_the_r
             if number < 3:
                 # As in the specification's own example: it closes the stream and goes back to polling.
                 later = await caller.question()
-                await caller.take_back(waiting)
+                await caller.cancel_request(waiting)
                 assert await caller.withdrawal() == later.id
         assert (await caller.result(task_id))["structuredContent"] == {"result": ["decline"] * 4}
 
 
-async def test_a_task_that_nobody_waits_for_stays_as_it_is_and_holds_no_worker() -> None:
-    shop = Shop(settings=replace(QUICK, concurrency=1))
-    add_greeting(shop)
+async def test_a_task_without_waiting_callers_keeps_its_question_open_and_holds_no_worker() -> None:
+    server = ExampleServer(settings=replace(QUICK, concurrency=1))
+    add_greeting(server)
 
-    @shop.tasks.tool
+    @server.tasks.tool
     async def quick() -> str:
         return "done"
 
-    async with connected(shop) as caller:
+    async with connected(server) as caller:
         asking = [await caller.start("greet") for _ in range(5)]
         for task_id in asking:
-            await shop.tasks.engine.wait(task_id, until=lambda task: task.phase is Phase.PARKED)
+            await server.tasks.engine.wait(task_id, until=lambda task: task.phase is Phase.PARKED)
         # There is one place, and none of them has it.
         assert text_of(await caller.result(await caller.start("quick"))) == "done"
         for task_id in asking:
             assert (await caller.get(task_id))["status"] == "input_required"
-        assert caller.all_asked == []
+        assert caller.all_requests == []
 
 
-async def test_a_caller_that_was_never_asked_such_things_is_told_by_the_body() -> None:
-    """It could not be asked by anybody else: what a tool may ask depends on who called it."""
-    shop = Shop()
-    add_greeting(shop)
-    async with connected(shop, capabilities={}) as caller:
+async def test_a_caller_without_the_capability_gets_the_bodys_own_error() -> None:
+    """No other caller could be asked: the questions that a tool may ask depend on the caller of the tool."""
+    server = ExampleServer()
+    add_greeting(server)
+    async with connected(server, capabilities={}) as caller:
         task_id = await caller.start("greet")
         result = await caller.result(task_id)
         assert result["isError"]
         assert text_of(result) == (
-            "this tool has to ask something, and its caller did not declare the capability elicitation"
+            "this tool needs input from its caller, which did not declare the capability elicitation"
         )
         assert (await caller.get(task_id))["status"] == "failed"
-        assert caller.all_asked == []
+        assert caller.all_requests == []
 
 
 @pytest.mark.parametrize("declared", [{"url": {}}, {"form": {}}], ids=str)
-async def test_one_may_be_sent_to_a_page_if_one_said_so(declared: dict[str, Any]) -> None:
-    shop = Shop()
+async def test_a_user_is_sent_to_a_page_only_if_its_host_declared_url_elicitation(declared: dict[str, Any]) -> None:
+    server = ExampleServer()
 
-    @shop.tasks.tool
+    @server.tasks.tool
     async def sign_in(task: TaskContext) -> Any:
         page = {"mode": "url", "message": "Sign in", "url": "https://sign.example/in", "elicitationId": "e-1"}
         return await task.ask(InputKind.ELICITATION, page, name="sign-in")
 
-    async with connected(shop, capabilities={"elicitation": declared}) as caller:
+    async with connected(server, capabilities={"elicitation": declared}) as caller:
         waiting = await caller.wait(await caller.start("sign_in"))
         if "url" in declared:
             question = await caller.question()
@@ -250,19 +260,19 @@ async def test_one_may_be_sent_to_a_page_if_one_said_so(declared: dict[str, Any]
             assert json.loads(text_of(await waiting.result())) == {"action": "accept"}
         else:
             assert "did not declare the capability elicitation.url" in text_of(await waiting.result())
-            assert caller.all_asked == []
+            assert caller.all_requests == []
 
 
 @pytest.mark.parametrize("declared", [{"tools": {}}, {}], ids=str)
-async def test_a_model_is_given_tools_only_if_its_host_said_that_it_takes_them(declared: dict[str, Any]) -> None:
-    shop = Shop()
+async def test_a_sampling_request_has_tools_only_if_the_host_declared_support(declared: dict[str, Any]) -> None:
+    server = ExampleServer()
     tool = {"name": "look", "inputSchema": {"type": "object"}}
 
-    @shop.tasks.tool
+    @server.tasks.tool
     async def sample(task: TaskContext) -> Any:
         return await task.sample(MESSAGES, tools=[tool])
 
-    async with connected(shop, capabilities={"sampling": declared}) as caller:
+    async with connected(server, capabilities={"sampling": declared}) as caller:
         waiting = await caller.wait(await caller.start("sample"))
         if declared:
             question = await caller.question()
@@ -271,13 +281,16 @@ async def test_a_model_is_given_tools_only_if_its_host_said_that_it_takes_them(d
             assert json.loads(text_of(await waiting.result())) == SAID
         else:
             assert "did not declare the capability sampling.tools" in text_of(await waiting.result())
-            assert caller.all_asked == []
+            assert caller.all_requests == []
 
 
-async def test_where_answers_are_plain_json_the_question_comes_on_the_stream_of_the_session() -> None:
-    shop = Shop()
-    add_greeting(shop)
-    async with over_http(shop.mcp.streamable_http_app(json_response=True)) as wire, in_session(wire) as (caller, link):
+async def test_with_plain_json_answers_the_question_arrives_on_the_sessions_stream() -> None:
+    server = ExampleServer()
+    add_greeting(server)
+    async with (
+        over_http(server.mcp.streamable_http_app(json_response=True)) as transport,
+        http_session(transport) as (caller, link),
+    ):
         await link.listen()
         task_id = await caller.start("greet")
         waiting = await caller.wait(task_id)
@@ -287,27 +300,27 @@ async def test_where_answers_are_plain_json_the_question_comes_on_the_stream_of_
         assert text_of(await waiting.result()) == "Hello, Ada!"
 
 
-async def test_where_there_are_no_sessions_nobody_can_be_asked_and_the_body_is_told() -> None:
-    shop = Shop()
-    heard = add_greeting(shop)
-    app = shop.mcp.streamable_http_app(stateless_http=True)
-    async with over_http(app) as wire, in_session(wire) as (caller, link):
+async def test_without_sessions_no_question_can_be_asked_and_the_body_gets_an_error() -> None:
+    server = ExampleServer()
+    received = add_greeting(server)
+    app = server.mcp.streamable_http_app(stateless_http=True)
+    async with over_http(app) as transport, http_session(transport) as (caller, link):
         assert isinstance(link, HttpLink)
         assert link.session is None
         task_id = await caller.start("greet")
         result = await caller.result(task_id)
         assert result["isError"]
-        assert "this tool has to ask something" in text_of(result)
-        assert caller.all_asked == []
-    assert heard == []
+        assert "this tool needs input from its caller" in text_of(result)
+        assert caller.all_requests == []
+    assert received == []
 
 
 @ON_BOTH
 @pytest.mark.parametrize("version", ["2025-06-18", "2025-11-25"])
-async def test_a_call_without_a_task_is_asked_where_it_waits_and_not_told_of_any_task(way: str, version: str) -> None:
-    shop = Shop()
-    add_greeting(shop)
-    async with calling(shop, way, version=version, capabilities={"elicitation": {}}) as caller:
+async def test_a_call_without_a_task_is_asked_on_its_own_request_without_naming_a_task(way: str, version: str) -> None:
+    server = ExampleServer()
+    add_greeting(server)
+    async with calling(server, way, version=version, capabilities={"elicitation": {}}) as caller:
         waiting = await caller.begin("tools/call", {"name": "greet", "arguments": {}})
         question = await caller.question()
         assert question.stream == (waiting.id if way == "http" else None)
@@ -321,13 +334,11 @@ async def test_a_call_without_a_task_is_asked_where_it_waits_and_not_told_of_any
 
 @ON_BOTH
 @pytest.mark.parametrize("version", ["2025-06-18", "2025-11-25"])
-async def test_a_call_without_a_task_whose_caller_refuses_to_be_asked_gets_its_own_error_back(
-    way: str, version: str
-) -> None:
-    shop = Shop()
-    add_greeting(shop)
+async def test_a_call_without_a_task_whose_caller_refuses_gets_the_callers_error(way: str, version: str) -> None:
+    server = ExampleServer()
+    add_greeting(server)
     error = {"code": -1, "message": "I won't be asked", "data": {"why": "busy"}}
-    async with calling(shop, way, version=version, capabilities={"elicitation": {}}) as caller:
+    async with calling(server, way, version=version, capabilities={"elicitation": {}}) as caller:
         waiting = await caller.begin("tools/call", {"name": "greet", "arguments": {}})
         await caller.reply(await caller.question(), error=error)
         with pytest.raises(Refused) as refused:
@@ -337,21 +348,21 @@ async def test_a_call_without_a_task_whose_caller_refuses_to_be_asked_gets_its_o
             "I won't be asked",
             error["data"],
         )
-        assert len(caller.all_asked) == 1
+        assert len(caller.all_requests) == 1
 
 
-async def test_a_task_that_is_kept_for_somebody_else_is_not_asked_of_who_names_it() -> None:
-    shop = Shop()
-    add_greeting(shop)
-    async with over_http(shop.mcp.streamable_http_app()) as wire:
+async def test_another_owner_that_names_a_task_is_not_asked_its_question() -> None:
+    server = ExampleServer()
+    add_greeting(server)
+    async with over_http(server.mcp.streamable_http_app()) as transport:
         tom, tim = ({"authorization": f"Bearer {name}"} for name in ("tom", "tim"))
-        async with in_session(wire, tom) as (hers, _), in_session(wire, tim) as (his, _):
+        async with http_session(transport, tom) as (hers, _), http_session(transport, tim) as (his, _):
             task_id = await hers.start("greet")
             with pytest.raises(Refused, match="-32602"):
                 await his.result(task_id)
-            assert await his.asks_nothing()
+            assert await his.has_no_question()
             waiting = await hers.wait(task_id)
             await hers.reply(await hers.question(), result=YES)
             assert text_of(await waiting.result()) == "Hello, Ada!"
-            assert his.all_asked == []
-        assert (await shop.tasks.engine.list_tasks(owner=Owner.local())).tasks == ()
+            assert his.all_requests == []
+        assert (await server.tasks.engine.list_tasks(owner=Owner.local())).tasks == ()

@@ -1,4 +1,4 @@
-"""A caller that answers a question with an error: the body gets that error, may catch it, and else fails with it."""
+"""A caller that answers a question with an error: the body gets the error, and fails with it unless it catches it."""
 
 # pyright: reportUnusedFunction=false
 
@@ -17,7 +17,7 @@ from raincheck.core.records import InputKind
 from raincheck.errors import ProtocolError
 from tests.server.v2025.elicitation.test_questions import MESSAGES, calling
 from tests.support.server.caller_v2026 import Refused
-from tests.support.server.example import Shop
+from tests.support.server.example import ExampleServer
 from tests.support.server.tools import YES, Name, add_greeting, text_of
 from tests.support.server.transports import over_stdio
 from tests.support.server.v2025 import isolated_tools, killable_server
@@ -30,8 +30,8 @@ UNKNOWN: dict[str, Any] = {"code": -32601, "message": "no such method"}
 ODD: dict[str, Any] = {"code": 0, "message": "nothing", "data": "d"}
 
 
-def told(error: ProtocolError | MCPError | Refused) -> dict[str, Any]:
-    """An error, however it is called where it came."""
+def describe_error(error: ProtocolError | MCPError | Refused) -> dict[str, Any]:
+    """The error, independent of its name on the transport."""
     if isinstance(error, MCPError):
         code, message, data = error.error.code, error.error.message, error.error.data
     else:
@@ -43,78 +43,78 @@ async def ask_for_name() -> Elicit[Name]:
     return Elicit("Who are you?", Name)
 
 
-def make() -> tuple[Shop, list[dict[str, Any]]]:
-    """Tools that ask in each of the ways there are, and go on; and what was said to them."""
-    shop = Shop()
-    heard: list[dict[str, Any]] = []
+def make() -> tuple[ExampleServer, list[dict[str, Any]]]:
+    """Add tools that ask in every possible way and continue. Returns the answers that they received."""
+    server = ExampleServer()
+    received: list[dict[str, Any]] = []
 
-    @shop.tasks.tool
+    @server.tasks.tool
     async def in_the_loop(task: TaskContext) -> str:
         try:
             await task.elicit("Who are you?", Name)
         except ProtocolError as error:
-            heard.append(told(error))
+            received.append(describe_error(error))
         return "went on"
 
-    @shop.tasks.tool
+    @server.tasks.tool
     def in_a_thread(task: SyncTaskContext) -> str:
         try:
             task.elicit("Who are you?", Name)
         except ProtocolError as error:
-            heard.append(told(error))
+            received.append(describe_error(error))
         return "went on"
 
-    @shop.tasks.tool
+    @server.tasks.tool
     async def of_a_model(task: TaskContext) -> str:
         try:
             await task.sample(MESSAGES)
         except ProtocolError as error:
-            heard.append(told(error))
+            received.append(describe_error(error))
         return "went on"
 
-    @shop.tasks.tool
+    @server.tasks.tool
     async def with_a_context(ctx: Context[Any, Any]) -> str:
         try:
             await ctx.elicit("Who are you?", Name)
         except MCPError as error:
-            heard.append(told(error))
+            received.append(describe_error(error))
         return "went on"
 
-    @shop.mcp.tool()
+    @server.mcp.tool()
     async def with_a_session(ctx: Context[Any, Any]) -> str:
         params = ElicitRequestFormParams(message="Who are you?", requested_schema={"type": "object", "properties": {}})
         try:
             await ctx.session.send_request(ElicitRequest(params=params), ElicitResult)
         except MCPError as error:
-            heard.append(told(error))
+            received.append(describe_error(error))
         return "went on"
 
-    shop.tasks.enable("with_a_session")
-    return shop, heard
+    server.tasks.enable("with_a_session")
+    return server, received
 
 
-def make_strict() -> Shop:
+def make_strict() -> ExampleServer:
     """Tools that ask, and catch nothing."""
-    shop = Shop()
-    add_greeting(shop)
+    server = ExampleServer()
+    add_greeting(server)
 
-    @shop.tasks.tool
+    @server.tasks.tool
     async def with_a_context(ctx: Context[Any, Any]) -> str:
         return (await ctx.elicit("Who are you?", Name)).action
 
-    @shop.tasks.tool
+    @server.tasks.tool
     async def with_a_resolver(name: Annotated[Name, Resolve(ask_for_name)]) -> str:
         return f"Hello, {name.name}!"
 
-    @shop.tasks.tool
+    @server.tasks.tool
     async def sample(task: TaskContext) -> str:
         return str(await task.sample(MESSAGES))
 
-    @shop.tasks.tool
+    @server.tasks.tool
     async def roots(task: TaskContext) -> str:
         return str(await task.ask(InputKind.ROOTS, {}, name="roots"))
 
-    return shop
+    return server
 
 
 @pytest.mark.parametrize(
@@ -131,18 +131,18 @@ def make_strict() -> Shop:
     ],
     ids=lambda value: str(value)[:25],
 )
-async def test_the_body_gets_the_error_in_the_words_it_knows_and_may_go_on(tool: str, error: dict[str, Any]) -> None:
-    shop, heard = make()
-    async with connected(shop) as caller:
+async def test_the_body_gets_the_callers_error_and_may_continue(tool: str, error: dict[str, Any]) -> None:
+    server, received = make()
+    async with connected(server) as caller:
         task_id = await caller.start(tool)
         waiting = await caller.wait(task_id)
         await caller.reply(await caller.question(), error=error)
         assert text_of(await waiting.result()) == "went on"
         assert (await caller.get(task_id))["status"] == "completed"
-        assert len(caller.all_asked) == 1
-    # Where it was run again, it heard the same again.
-    assert heard
-    assert all(one == error for one in heard)
+        assert len(caller.all_requests) == 1
+    # In a second attempt, it received the same answer again.
+    assert received
+    assert all(one == error for one in received)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ async def test_the_body_gets_the_error_in_the_words_it_knows_and_may_go_on(tool:
     ],
     ids=lambda value: str(value)[:25],
 )
-async def test_a_task_whose_body_lets_it_pass_has_failed_with_that_very_error(
+async def test_a_task_whose_body_does_not_catch_the_callers_error_fails_with_it(
     tool: str, way: str, error: dict[str, Any]
 ) -> None:
     async with calling(make_strict(), way) as caller:
@@ -166,10 +166,10 @@ async def test_a_task_whose_body_lets_it_pass_has_failed_with_that_very_error(
         for again in (waiting, await caller.wait(task_id)):
             with pytest.raises(Refused) as refused:
                 await again.result()
-            assert told(refused.value) == error
+            assert describe_error(refused.value) == error
         task = await caller.get(task_id)
         assert (task["status"], task["statusMessage"]) == ("failed", error["message"])
-        assert len(caller.all_asked) == 1
+        assert len(caller.all_requests) == 1
 
 
 @pytest.mark.parametrize(
@@ -206,8 +206,8 @@ async def test_an_answer_of_a_wrong_shape_is_an_error_to_the_body_and_not_asked_
         assert refused.value.code == -32602
         assert len(refused.value.message) < 1_000
         assert (await caller.get(task_id))["status"] == "failed"
-        assert await caller.asks_nothing()
-        assert len(caller.all_asked) == 1
+        assert await caller.has_no_question()
+        assert len(caller.all_requests) == 1
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ async def test_an_answer_of_a_wrong_shape_is_an_error_to_the_body_and_not_asked_
     [{"code": -1, "message": "m" * 300_000}, {"code": -1, "message": "m", "data": "d" * 300_000}],
     ids=["message", "data"],
 )
-async def test_an_error_that_is_too_large_to_keep_is_told_as_such(error: dict[str, Any]) -> None:
+async def test_an_error_that_is_too_large_to_store_is_reported_as_such(error: dict[str, Any]) -> None:
     async with connected(make_strict()) as caller:
         task_id = await caller.start("greet")
         waiting = await caller.wait(task_id)
@@ -226,9 +226,9 @@ async def test_an_error_that_is_too_large_to_keep_is_told_as_such(error: dict[st
 
 
 async def test_after_a_refusal_the_body_may_ask_again_and_something_else() -> None:
-    shop = Shop()
+    server = ExampleServer()
 
-    @shop.tasks.tool
+    @server.tasks.tool
     async def insist(task: TaskContext) -> str:
         for _ in range(3):
             try:
@@ -237,26 +237,26 @@ async def test_after_a_refusal_the_body_may_ask_again_and_something_else() -> No
                 await task.status("asking again")
         raise ToolError("nobody there")
 
-    async with connected(shop) as caller:
+    async with connected(server) as caller:
         waiting = await caller.wait(await caller.start("insist"))
         await caller.reply(await caller.question(), error=BUSY)
         await caller.reply(await caller.question(), error=UNKNOWN)
         await caller.reply(await caller.question(), result=YES)
         assert text_of(await waiting.result()) == "accept"
-        assert len(caller.all_asked) == 3
+        assert len(caller.all_requests) == 3
 
 
-async def test_of_two_questions_at_once_one_may_be_refused() -> None:
-    shop = Shop()
+async def test_one_of_two_concurrent_questions_can_be_refused() -> None:
+    server = ExampleServer()
 
-    @shop.tasks.tool
+    @server.tasks.tool
     async def ask_both(task: TaskContext) -> list[str]:
         ends = await asyncio.gather(
             task.elicit("One?", Name, name="one"), task.elicit("Two?", Name, name="two"), return_exceptions=True
         )
         return [str(end) if isinstance(end, BaseException) else end.action for end in ends]
 
-    async with connected(shop) as caller:
+    async with connected(server) as caller:
         waiting = await caller.wait(await caller.start("ask_both"))
         for _ in range(2):
             question = await caller.question()
@@ -270,7 +270,7 @@ async def test_a_body_in_a_process_of_its_own_gets_the_error_too() -> None:
         waiting = await caller.wait(await caller.start("catches"))
         await caller.reply(await caller.question(), error=BUSY)
         assert text_of(await waiting.result()) == f"ProtocolError -1 user rejected it {BUSY['data']}"
-        assert len(caller.all_asked) == 1
+        assert len(caller.all_requests) == 1
 
 
 async def test_a_body_in_a_process_of_its_own_that_lets_it_pass_has_failed_with_that_very_error() -> None:
@@ -279,25 +279,25 @@ async def test_a_body_in_a_process_of_its_own_that_lets_it_pass_has_failed_with_
         await caller.reply(await caller.question(), error=BUSY)
         with pytest.raises(Refused) as refused:
             await waiting.result()
-        assert told(refused.value) == BUSY
+        assert describe_error(refused.value) == BUSY
 
 
 async def test_a_refusal_outlives_the_engine_that_took_it(tmp_path: Path) -> None:
-    """The body is run again by another, and is told the same without anybody being asked."""
-    heard: list[tuple[int, int]] = []
+    """Another server runs the body again, which gets the same error without a new question."""
+    received: list[tuple[int, int]] = []
     task_ids: list[str] = []
     for _ in range(2):
-        shop = Shop(tmp_path / "tasks.db")
+        server = ExampleServer(tmp_path / "tasks.db")
 
-        @shop.tasks.tool
+        @server.tasks.tool
         async def ask_twice(task: TaskContext) -> str:
             try:
                 await task.elicit("One?", Name)
             except ProtocolError as error:
-                heard.append((task.attempt, error.code))
+                received.append((task.attempt, error.code))
             return (await task.elicit("Two?", Name)).action
 
-        async with connected(shop) as caller:
+        async with connected(server) as caller:
             if not task_ids:
                 task_ids.append(await caller.start("ask_twice"))
                 await caller.wait(task_ids[0])
@@ -309,30 +309,30 @@ async def test_a_refusal_outlives_the_engine_that_took_it(tmp_path: Path) -> Non
             assert question.params["message"] == "Two?"
             await caller.reply(question, result=YES)
             assert text_of(await waiting.result()) == "accept"
-            assert len(caller.all_asked) == 1
-    assert len({attempt for attempt, _ in heard}) > 1
-    assert {code for _, code in heard} == {-1}
+            assert len(caller.all_requests) == 1
+    assert len({attempt for attempt, _ in received}) > 1
+    assert {code for _, code in received} == {-1}
 
 
 async def test_a_refusal_outlives_a_server_that_is_killed(tmp_path: Path) -> None:
     diary = tmp_path / "diary"
     arguments = (Path(killable_server.__file__), str(tmp_path / "tasks.db"), str(diary))
-    async with over_stdio(*arguments) as wire:
-        async with on_stream(wire) as caller:
+    async with over_stdio(*arguments) as transport:
+        async with on_stream(transport) as caller:
             task_id = await caller.start("ask_twice")
             await caller.wait(task_id)
             await caller.reply(await caller.question(), error=BUSY)
             assert (await caller.question()).params["message"] == "Really?"
-        wire.process.kill()
-        await wire.process.wait()
-    async with over_stdio(*arguments) as wire, on_stream(wire) as caller:
+        transport.process.kill()
+        await transport.process.wait()
+    async with over_stdio(*arguments) as transport, on_stream(transport) as caller:
         waiting = await caller.wait(task_id)
         question = await caller.question()
         assert question.params["message"] == "Really?"
         await caller.reply(question, result={"action": "decline"})
         first = f"refused with -1 user rejected it {BUSY['data']}"
         assert text_of(await waiting.result()) == f"{first}, then decline"
-        assert len(caller.all_asked) == 1
+        assert len(caller.all_requests) == 1
     lines = diary.read_text().splitlines()
     assert len(lines) > 1
     assert {line.partition(" ")[2] for line in lines} == {first}

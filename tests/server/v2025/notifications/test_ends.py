@@ -1,4 +1,4 @@
-"""What is pushed ends with its connection, and a caller that does not listen holds up nobody else."""
+"""Pushes end with their connection, and a caller that does not read blocks no other caller."""
 
 # pyright: reportUnusedFunction=false
 
@@ -17,18 +17,18 @@ from pydantic import TypeAdapter
 from raincheck import TaskContext
 from raincheck.server.sdk_compat import connection_of, lowlevel_of
 from raincheck.server.v2025.notifications import PUSHES_KEY
-from tests.support.server.caller_v2025 import VERSION, calling, connected
-from tests.support.server.example import Shop
+from tests.support.server.caller_v2025 import VERSION, connected, v2025_caller
+from tests.support.server.example import ExampleServer
 from tests.support.server.tools import add_gated, text_of
 from tests.support.server.transports import Message
-from tests.support.server.transports_v2025 import g1_http, g1_serving
-from tests.support.server.v2025.tools import ON_G1_WIRES, add_metered, add_saying, ended, until
+from tests.support.server.transports_v2025 import v2025_http, v2025_serving
+from tests.support.server.v2025.tools import ON_V2025_TRANSPORTS, add_echo, add_metered, ended, until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
 
-class Seeing:
-    """Middleware that remembers the connections that calls came on."""
+class ConnectionRecorder:
+    """Middleware that records the connections of calls."""
 
     def __init__(self) -> None:
         self.connections: list[Any] = []
@@ -40,61 +40,63 @@ class Seeing:
         return await call_next(ctx)
 
 
-def make() -> tuple[Shop, Seeing]:
-    shop, seeing = Shop(), Seeing()
-    shop.mcp.middleware.append(seeing)
-    add_saying(shop)
-    return shop, seeing
+def make() -> tuple[ExampleServer, ConnectionRecorder]:
+    server, seeing = ExampleServer(), ConnectionRecorder()
+    server.mcp.middleware.append(seeing)
+    add_echo(server)
+    return server, seeing
 
 
-def jobs() -> set[str]:
-    """The jobs that push something, or read it for those who do."""
-    return {repr(job) for job in asyncio.all_tasks() if "StatusNotifier" in repr(job) or "_FollowedTask" in repr(job)}
+def background_tasks() -> set[str]:
+    """The background tasks that push notifications, or read changes for them."""
+    return {
+        repr(task) for task in asyncio.all_tasks() if "StatusNotifier" in repr(task) or "_FollowedTask" in repr(task)
+    }
 
 
-@ON_G1_WIRES
+@ON_V2025_TRANSPORTS
 async def test_a_connection_keeps_nothing_of_tasks_that_have_ended(way: str) -> None:
-    shop, seeing = make()
-    async with calling(shop, way) as caller:
+    server, seeing = make()
+    async with v2025_caller(server, way) as caller:
         for _ in range(5):
             await caller.until(await caller.start("say"), "completed")
         await caller.ping()
         (connection,) = seeing.connections
         assert connection.state[PUSHES_KEY] == {}
-        assert jobs() == set()
+        assert background_tasks() == set()
 
 
-@ON_G1_WIRES
+@ON_V2025_TRANSPORTS
 async def test_a_connection_that_closes_is_pushed_nothing_more_and_leaves_no_jobs(way: str) -> None:
-    shop, seeing = make()
-    gate = add_gated(shop)
-    async with calling(shop) as stays:
+    server, seeing = make()
+    gate = add_gated(server)
+    async with v2025_caller(server) as stays:
         if way == "memory":
-            async with calling(shop) as caller:
+            async with v2025_caller(server) as caller:
                 ids = [await caller.start("gated") for _ in range(3)]
-                await gate.begun.wait()
+                await gate.started.wait()
                 assert seeing.connections[0].state[PUSHES_KEY].keys() == set(ids)
-                assert len(jobs()) == 6
+                assert len(background_tasks()) == 6
         else:
-            async with g1_serving(shop.mcp) as serving:
-                async with g1_http(serving) as wire, connected(wire) as caller:
+            async with v2025_serving(server.mcp) as serving:
+                async with v2025_http(serving) as transport, connected(transport) as caller:
                     ids = [await caller.start("gated") for _ in range(3)]
-                    await gate.begun.wait()
-                    assert len(jobs()) == 6
-                    await wire.end()
-                await until(lambda: not jobs(), stays)
-        await until(lambda: not jobs(), stays)
+                    await gate.started.wait()
+                    assert len(background_tasks()) == 6
+                    await transport.end()
+                await until(lambda: not background_tasks(), stays)
+        await until(lambda: not background_tasks(), stays)
         assert seeing.connections[0].state[PUSHES_KEY] == {}
-        # The work goes on: it was its result that nobody waits for.
+        # The work continues: only the wait for its result has ended.
         assert not gate.stopped.is_set()
         gate.open.set()
         for task_id in ids:
-            assert (await ended(shop, task_id, way)).task.status == "completed"
+            assert (await ended(server, task_id, way)).task.status == "completed"
 
 
 async def test_calls_and_results_over_and_over_leave_nothing_behind() -> None:
-    shop, seeing = make()
-    async with calling(shop) as caller:
+    server, seeing = make()
+    async with v2025_caller(server) as caller:
         await caller.result(await caller.start("say"))
         await caller.ping()
         before = len(asyncio.all_tasks())
@@ -108,8 +110,8 @@ async def test_calls_and_results_over_and_over_leave_nothing_behind() -> None:
 MESSAGE: TypeAdapter[Any] = TypeAdapter(JSONRPCMessage)
 
 
-class Deaf:
-    """A connection in memory that reads only when it is told to."""
+class ManualReader:
+    """A connection in memory that reads only when the test says so."""
 
     def __init__(self, read: Any, write: Any) -> None:
         self._read = read
@@ -124,12 +126,12 @@ class Deaf:
 
 
 @asynccontextmanager
-async def deaf_to(shop: Shop) -> AsyncGenerator[Deaf]:
-    lowlevel = lowlevel_of(shop.mcp)
+async def manual_reader(server: ExampleServer) -> AsyncGenerator[ManualReader]:
+    lowlevel = lowlevel_of(server.mcp)
     async with create_client_server_memory_streams() as ((read, write), (server_read, server_write)):
         options = lowlevel.create_initialization_options()
         serving = asyncio.create_task(lowlevel.run(server_read, server_write, options, raise_exceptions=True))
-        deaf = Deaf(read, write)
+        deaf = ManualReader(read, write)
         info = {"name": "deaf", "version": "1"}
         hello = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": info}
         await deaf.say({"id": 0, "method": "initialize", "params": hello})
@@ -141,13 +143,13 @@ async def deaf_to(shop: Shop) -> AsyncGenerator[Deaf]:
         await serving
 
 
-async def test_a_caller_that_stops_reading_holds_up_nobody_else() -> None:
-    """Though it made the task, and waits for it, and is to be told of all that happens to it."""
-    shop = Shop()
-    gate = add_gated(shop)
-    add_saying(shop)
+async def test_a_caller_that_stops_reading_blocks_no_other_caller() -> None:
+    """Although it created the task, waits for it, and receives all its notifications."""
+    server = ExampleServer()
+    gate = add_gated(server)
+    add_echo(server)
 
-    @shop.tasks.tool()
+    @server.tasks.tool()
     async def talkative(task: TaskContext) -> str:
         await gate.pass_through(task)
         for done in range(100):
@@ -155,7 +157,7 @@ async def test_a_caller_that_stops_reading_holds_up_nobody_else() -> None:
             await task.variables.set("done", done)
         return "said all"
 
-    async with calling(shop) as caller, deaf_to(shop) as deaf:
+    async with v2025_caller(server) as caller, manual_reader(server) as deaf:
         meta = {"progressToken": "t"}
         await deaf.say({"id": 1, "method": "tools/call", "params": {"name": "talkative", "task": {}, "_meta": meta}})
         created = await deaf.hear()
@@ -163,12 +165,12 @@ async def test_a_caller_that_stops_reading_holds_up_nobody_else() -> None:
         for number in range(2, 8):
             await deaf.say({"id": number, "method": "tasks/result", "params": {"taskId": task_id}})
         waiting = await caller.wait(task_id)
-        await gate.begun.wait()
+        await gate.started.wait()
         gate.open.set()
         assert text_of(await waiting.result()) == "said all"
         assert (await caller.get(task_id))["status"] == "completed"
         assert text_of(await caller.result(await caller.start("say", {"words": "next"}))) == "next"
-        # When it listens again, it gets to hear what it asked for.
+        # When it reads again, it receives what it requested.
         answers: set[int] = set()
         while len(answers) < 6:
             message = await deaf.hear()
@@ -177,39 +179,39 @@ async def test_a_caller_that_stops_reading_holds_up_nobody_else() -> None:
                 answers.add(message["id"])
 
 
-async def test_progress_that_nobody_could_be_told_of_in_time_is_not_told_after_the_end() -> None:
-    shop = Shop()
-    meter = add_metered(shop)
-    async with calling(shop), deaf_to(shop) as deaf:
+async def test_progress_that_could_not_be_sent_in_time_is_not_sent_after_the_end() -> None:
+    server = ExampleServer()
+    meter = add_metered(server)
+    async with v2025_caller(server), manual_reader(server) as deaf:
         params = {"name": "metered", "task": {}, "_meta": {"progressToken": "t"}}
         await deaf.say({"id": 1, "method": "tools/call", "params": params})
         task_id = (await deaf.hear())["result"]["task"]["taskId"]
         for done in range(1, 11):
             await meter.show(done)
         meter.finish()
-        await ended(shop, task_id)
-        # Some of it was under way when nobody listened. The rest came too late.
-        heard = [await deaf.hear()]
-        while heard[-1]["method"] != "notifications/tasks/status":
-            heard.append(await deaf.hear())
-        told = [one["params"]["progress"] for one in heard[:-1]]
-        assert told == sorted(set(told))
-        assert 10 not in told
-        assert heard[-1]["params"]["status"] == "completed"
+        await ended(server, task_id)
+        # Some notifications were in flight while the caller did not read. The rest are dropped.
+        received = [await deaf.hear()]
+        while received[-1]["method"] != "notifications/tasks/status":
+            received.append(await deaf.hear())
+        amounts = [one["params"]["progress"] for one in received[:-1]]
+        assert amounts == sorted(set(amounts))
+        assert 10 not in amounts
+        assert received[-1]["params"]["status"] == "completed"
 
 
 async def test_a_connection_that_is_closed_while_it_does_not_read_can_be_closed() -> None:
-    shop = Shop()
-    gate = add_gated(shop)
+    server = ExampleServer()
+    gate = add_gated(server)
     ids: list[str] = []
-    async with calling(shop) as stays:
-        async with deaf_to(shop) as deaf:
+    async with v2025_caller(server) as stays:
+        async with manual_reader(server) as deaf:
             for number in range(1, 6):
                 await deaf.say({"id": number, "method": "tools/call", "params": {"name": "gated", "task": {}}})
                 created = await deaf.hear()
                 ids.append(created["result"]["task"]["taskId"])
-            await gate.begun.wait()
+            await gate.started.wait()
             await deaf.say({"id": 9, "method": "tasks/result", "params": {"taskId": ids[-1]}})
             gate.open.set()
-            await ended(shop, ids[-1])
-        await until(lambda: not jobs(), stays)
+            await ended(server, ids[-1])
+        await until(lambda: not background_tasks(), stays)

@@ -1,4 +1,4 @@
-"""`anonymous="session"`: a caller that nobody knows gets at a task in the session where it began, and nowhere else."""
+"""`anonymous="session"`: an anonymous caller reaches a task only in the session that created it."""
 
 import asyncio
 import logging
@@ -16,10 +16,10 @@ from tests.server.test_owners import all_of, bearing, make, make_with_tokens, se
 from tests.server.test_owners import can_reach as can_reach_anew
 from tests.server.v2025.owners.test_owners import as_, begin, can_reach, everything_seen
 from tests.support.server.caller_v2026 import Caller, Refused
-from tests.support.server.example import QUICK, Shop
+from tests.support.server.example import QUICK, ExampleServer
 from tests.support.server.tools import text_of
 from tests.support.server.transports import over_http
-from tests.support.server.v2025.elicitation_caller import G1Caller, connected, in_session
+from tests.support.server.v2025.elicitation_caller import ElicitationCaller, connected, http_session
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -28,12 +28,12 @@ YES: dict[str, object] = {"action": "accept", "content": {}}
 
 
 async def test_a_task_is_found_and_listed_in_its_session() -> None:
-    async with serving(make(**BY_SESSION)) as wire, as_(wire, "", "") as (caller, other):
+    async with serving(make(**BY_SESSION)) as transport, as_(transport, "", "") as (caller, other):
         assert caller.hello["capabilities"]["tasks"]["list"] == {}
         mine = [await caller.start("ask"), await caller.start("quick")]
         theirs = await other.start("quick")
-        assert await caller.listed() == mine[::-1]
-        assert await other.listed() == [theirs]
+        assert await caller.list_ids() == mine[::-1]
+        assert await other.list_ids() == [theirs]
         waiting = await caller.wait(mine[0])
         await caller.reply(await caller.question(), result=YES)
         assert text_of(await waiting.result()) == "went on"
@@ -42,94 +42,94 @@ async def test_a_task_is_found_and_listed_in_its_session() -> None:
 
 
 @pytest.mark.parametrize("status", ["input_required", "completed"])
-async def test_from_another_session_it_is_as_if_it_never_was_though_its_id_is_known(status: str) -> None:
-    async with serving(make(**BY_SESSION)) as wire, as_(wire, "", "", "tom") as (caller, other, tom):
+async def test_another_session_can_not_see_a_task_even_with_its_id(status: str) -> None:
+    async with serving(make(**BY_SESSION)) as transport, as_(transport, "", "", "tom") as (caller, other, tom):
         task_id = await begin(caller, status)
         for stranger in (other, tom):
             seen = await everything_seen(stranger, task_id)
             assert seen == await everything_seen(stranger, similar_to(task_id))
-            assert await stranger.listed() == []
+            assert await stranger.list_ids() == []
             assert stranger.notifications == []
-        assert not await can_reach_anew(Caller(wire), task_id)
+        assert not await can_reach_anew(Caller(transport), task_id)
         assert await can_reach(caller, task_id)
 
 
-async def test_when_the_session_ends_its_tasks_are_nobodys() -> None:
-    shop = make(**BY_SESSION)
-    async with serving(shop) as wire, in_session(wire) as (caller, link):
+async def test_when_a_session_ends_its_tasks_become_unreachable() -> None:
+    server = make(**BY_SESSION)
+    async with serving(server) as transport, http_session(transport) as (caller, link):
         task_id = await begin(caller, "completed")
         await link.leave()
-        async with in_session(wire) as (later, _):
+        async with http_session(transport) as (later, _):
             assert not await can_reach(later, task_id)
-            assert await later.listed() == []
-        assert not await can_reach_anew(Caller(wire), task_id)
+            assert await later.list_ids() == []
+        assert not await can_reach_anew(Caller(transport), task_id)
 
 
-async def test_callers_of_2026_have_no_session_and_get_at_theirs_by_its_id() -> None:
-    async with serving(make(**BY_SESSION)) as wire, as_(wire, "") as (old,):
-        task_id = await Caller(wire).start("ask")
-        assert await can_reach_anew(Caller(wire), task_id)
+async def test_callers_of_2026_have_no_session_and_reach_their_tasks_by_id() -> None:
+    async with serving(make(**BY_SESSION)) as transport, as_(transport, "") as (old,):
+        task_id = await Caller(transport).start("ask")
+        assert await can_reach_anew(Caller(transport), task_id)
         assert not await can_reach(old, task_id)
         # Not even if it names one.
         of_session = await old.start("ask")
-        named = Caller(wire, headers={"mcp-session-id": session_of(old)})
+        named = Caller(transport, headers={"mcp-session-id": session_of(old)})
         assert not await can_reach_anew(named, of_session)
         task_id = await named.start("ask")
-        assert await can_reach_anew(Caller(wire), task_id)
+        assert await can_reach_anew(Caller(transport), task_id)
 
 
-def session_of(caller: G1Caller) -> str:
+def session_of(caller: ElicitationCaller) -> str:
     session: str | None = getattr(caller.link, "session", None)
     assert session is not None
     return session
 
 
 async def test_where_there_are_no_sessions_a_task_is_reached_by_its_id() -> None:
-    shop = make(**BY_SESSION)
-    app = shop.mcp.streamable_http_app(stateless_http=True)
-    async with over_http(app) as wire, as_(wire, "", "") as (caller, other):
+    server = make(**BY_SESSION)
+    app = server.mcp.streamable_http_app(stateless_http=True)
+    async with over_http(app) as transport, as_(transport, "", "") as (caller, other):
         assert "list" not in caller.hello["capabilities"]["tasks"]
         task_id = await caller.start("quick")
         assert await can_reach(other, task_id)
 
 
-async def test_those_who_are_known_are_known_in_every_session() -> None:
-    async with serving(make(**BY_SESSION)) as wire, as_(wire, "tom", "tom") as (first, other):
+async def test_identified_callers_are_recognized_in_every_session() -> None:
+    async with serving(make(**BY_SESSION)) as transport, as_(transport, "tom", "tom") as (first, other):
         task_id = await first.start("ask")
-        assert await other.listed() == [task_id]
-    async with serving(make_with_tokens(**BY_SESSION)) as wire, as_(wire, "alice", "alice") as (first, other):
+        assert await other.list_ids() == [task_id]
+    async with serving(make_with_tokens(**BY_SESSION)) as transport, as_(transport, "alice", "alice") as (first, other):
         task_id = await first.start("ask")
-        assert await other.listed() == [task_id]
-        assert await can_reach_anew(bearing(wire, "alice"), task_id)
-    shop = make(**BY_SESSION)
-    async with connected(shop) as first, connected(shop) as other:
+        assert await other.list_ids() == [task_id]
+        assert await can_reach_anew(bearing(transport, "alice"), task_id)
+    server = make(**BY_SESSION)
+    async with connected(server) as first, connected(server) as other:
         task_id = await first.start("ask")
-        assert await other.listed() == [task_id]
+        assert await other.list_ids() == [task_id]
 
 
-async def test_the_id_of_a_session_is_neither_kept_nor_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_session_id_is_neither_stored_nor_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    async with serving(make(tmp_path / "tasks.db", **BY_SESSION)) as wire, as_(wire, "") as (caller,):
+    async with serving(make(tmp_path / "tasks.db", **BY_SESSION)) as transport, as_(transport, "") as (caller,):
         task_id = await begin(caller, "completed")
-        await caller.listed()
+        await caller.list_ids()
         assert not await can_reach(caller, "unknown")
         session = session_of(caller)
-        kept = await asyncio.to_thread(all_of, tmp_path)
-    kept += await asyncio.to_thread(all_of, tmp_path)
-    assert task_id.encode() in kept
-    assert OwnerKind.SESSION.encode() in kept
-    assert session.encode() not in kept
-    said = [record for record in caplog.records if record.name.split(".")[0] == "raincheck"]
-    assert any(record.name == "raincheck.audit" for record in said)
-    assert [record for record in said if session in f"{record.getMessage()} {record.__dict__}"] == []
+        stored = await asyncio.to_thread(all_of, tmp_path)
+    stored += await asyncio.to_thread(all_of, tmp_path)
+    assert task_id.encode() in stored
+    assert OwnerKind.SESSION.encode() in stored
+    assert session.encode() not in stored
+    records = [record for record in caplog.records if record.name.split(".")[0] == "raincheck"]
+    assert any(record.name == "raincheck.audit" for record in records)
+    assert [record for record in records if session in f"{record.getMessage()} {record.__dict__}"] == []
 
 
-async def test_whoever_opens_many_sessions_makes_no_more_tasks_than_one_owner_may() -> None:
+async def test_many_sessions_of_one_caller_share_the_quota_of_one_owner() -> None:
     clock = FakeClock()
     settings = replace(QUICK, quota=Quota(created=3))
     async with (
-        serving(make(works=False, settings=settings, clock=clock, **BY_SESSION)) as wire,
-        as_(wire, "", "", "", "", "made up") as callers,
+        serving(make(works=False, settings=settings, clock=clock, **BY_SESSION)) as transport,
+        as_(transport, "", "", "", "", "made up") as callers,
     ):
         for caller in callers[:3]:
             await caller.start("quick")
@@ -139,12 +139,12 @@ async def test_whoever_opens_many_sessions_makes_no_more_tasks_than_one_owner_ma
             assert refused.value.code == -32010
             assert refused.value.data["retryAfterMs"] == 60_000
         with pytest.raises(Refused, match="-32010"):
-            await Caller(wire).start("quick")
+            await Caller(transport).start("quick")
         clock.advance(61)
         await callers[4].start("quick")
 
 
 @pytest.mark.parametrize("value", ["", "Session", "ids", None, True, 1, ["session"]], ids=repr)
-def test_what_gives_the_right_to_a_task_is_one_of_two(value: Any) -> None:
+def test_the_anonymous_option_has_two_valid_values(value: Any) -> None:
     with pytest.raises(ConfigurationError, match='anonymous is "id" or "session", not'):
-        Shop(anonymous=value)
+        ExampleServer(anonymous=value)

@@ -1,4 +1,4 @@
-"""How a fault is planted: a kind of the fake server that does one thing wrong, and the check that must find it."""
+"""Planted faults: subclasses of the fake server that do one thing wrong, with the check that must find it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,8 +6,8 @@ from typing import Literal, TypeVar
 
 from tests.support.conformance.fake_server import FakeServer
 
-Way = Literal["stdio", "http", "owners"]
-"""Standard streams; HTTP without a name; HTTP with one, and with somebody else beside."""
+Mode = Literal["stdio", "http", "owners"]
+"""Stdio; HTTP without credentials; HTTP with credentials, and with a second caller."""
 
 Kind = TypeVar("Kind", bound=type[FakeServer])
 
@@ -18,9 +18,9 @@ class Fault:
     check: str
     """The check that finds it."""
 
-    way: Way
-    may: frozenset[str]
-    """Others that can't but find it too."""
+    mode: Mode
+    may_fail: frozenset[str]
+    """Other checks that unavoidably find it too."""
 
     @property
     def name(self) -> str:
@@ -28,11 +28,11 @@ class Fault:
 
 
 def planter(faults: list[Fault]) -> Callable[..., Callable[[Kind], Kind]]:
-    """The decorator with which a module plants its faults."""
+    """Return the decorator that adds a fault to the list of its module."""
 
-    def plant(check: str, way: Way = "stdio", may: Sequence[str] = ()) -> Callable[[Kind], Kind]:
+    def plant(check: str, mode: Mode = "stdio", may_fail: Sequence[str] = ()) -> Callable[[Kind], Kind]:
         def make(server: Kind) -> Kind:
-            faults.append(Fault(server, check, way, frozenset(may)))
+            faults.append(Fault(server, check, mode, frozenset(may_fail)))
             return server
 
         return make

@@ -1,4 +1,4 @@
-"""Faults in questions, in status notifications and in progress."""
+"""Faults in input requests, in status notifications and in progress."""
 
 import asyncio
 
@@ -10,26 +10,26 @@ from tests.support.conformance.faults.read import FirstServedOnly
 
 FAULTS: list[Fault] = []
 plant = planter(FAULTS)
-RELATED_TO: Message = {"_meta": {RELATED: {"taskId": "the same once more"}}}
+RELATED_TO: Message = {"_meta": {RELATED: {"taskId": "the same id again"}}}
 
 
 class AsksSilently(FakeServer):
-    """Works, to all appearances, while it waits for an answer."""
+    """Reports working while it waits for an answer."""
 
-    asking = ""
+    asking_tool = ""
 
-    def status_of_asking(self, task: Task) -> str:
-        return "working" if task.tool == self.asking else super().status_of_asking(task)
+    def status_while_waiting(self, task: Task) -> str:
+        return "working" if task.tool == self.asking_tool else super().status_while_waiting(task)
 
 
 class AnswersTooSoon(FakeServer):
-    """Answers who waits as soon as the question is put."""
+    """Answers tasks/result as soon as the input request is sent."""
 
-    asking = ""
+    asking_tool = ""
 
     async def result(self, session: Session, params: Message, request_id: object) -> Message:
         task = self.find(session, params, "result")
-        if task.tool != self.asking:
+        if task.tool != self.asking_tool:
             return await super().result(session, params, request_id)
         while task.question is None:
             await task.changed.wait()
@@ -37,92 +37,95 @@ class AnswersTooSoon(FakeServer):
         return {"content": [], "_meta": {RELATED: {"taskId": task.id}}}
 
 
-class AsksInNoName(FakeServer):
-    """Does not say which task a question is of."""
+class AsksWithoutTask(FakeServer):
+    """Does not name the task in an input request."""
 
-    asking = ""
+    asking_tool = ""
 
     async def put_question(self, session: Session, task: Task, request_id: object) -> None:
-        if task.tool == self.asking and task.question is not None:
+        if task.tool == self.asking_tool and task.question is not None:
             task.question["params"].pop("_meta")
         await super().put_question(session, task, request_id)
 
 
-class AsksEverybody(FakeServer):
-    """Asks each that waits."""
+class AsksEveryWaiter(FakeServer):
+    """Sends the input request to each waiting request."""
 
-    asking = ""
+    asking_tool = ""
 
     async def result(self, session: Session, params: Message, request_id: object) -> Message:
         task = self.find(session, params, "result")
         open_question = task.question is not None and task.question["id"] in self.waiting
-        if task.tool == self.asking and task.was_asked and task.question is not None and open_question:
+        if task.tool == self.asking_tool and task.was_asked and task.question is not None and open_question:
             key = f"{task.question['id']}-again"
             self.waiting[key] = self.waiting[task.question["id"]]
             await session.send({**task.question, "id": key}, of=request_id)
         return await super().result(session, params, request_id)
 
 
-@plant("g1-elicitation-status")
+@plant("v2025-elicitation-status")
 class ElicitsSilently(AsksSilently):
-    asking = "asks"
+    asking_tool = "asks"
 
 
-@plant("g1-sampling-status")
+@plant("v2025-sampling-status")
 class SamplesSilently(AsksSilently):
-    asking = "samples"
+    asking_tool = "samples"
 
 
-@plant("g1-elicitation-asked", may=["g1-elicitation-own", "g1-elicitation-completes", "g1-elicitation-once"])
+@plant(
+    "v2025-elicitation-sent",
+    may_fail=["v2025-elicitation-own", "v2025-elicitation-completes", "v2025-elicitation-once"],
+)
 class ElicitationEndsTheWait(AnswersTooSoon):
-    asking = "asks"
+    asking_tool = "asks"
 
 
-@plant("g1-sampling-asked", may=["g1-sampling-completes", "g1-sampling-once"])
+@plant("v2025-sampling-sent", may_fail=["v2025-sampling-completes", "v2025-sampling-once"])
 class SamplingEndsTheWait(AnswersTooSoon):
-    asking = "samples"
+    asking_tool = "samples"
 
 
-@plant("g1-elicitation-related-task")
-class ElicitsInNoName(AsksInNoName):
-    asking = "asks"
+@plant("v2025-elicitation-related-task")
+class ElicitsWithoutTask(AsksWithoutTask):
+    asking_tool = "asks"
 
 
-@plant("g1-sampling-related-task")
-class SamplesInNoName(AsksInNoName):
-    asking = "samples"
+@plant("v2025-sampling-related-task")
+class SamplesWithoutTask(AsksWithoutTask):
+    asking_tool = "samples"
 
 
-@plant("g1-elicitation-once")
-class ElicitsFromEverybody(AsksEverybody):
-    asking = "asks"
+@plant("v2025-elicitation-once")
+class ElicitsFromEveryWaiter(AsksEveryWaiter):
+    asking_tool = "asks"
 
 
-@plant("g1-sampling-once")
-class SamplesEverybody(AsksEverybody):
-    asking = "samples"
+@plant("v2025-sampling-once")
+class SamplesEveryWaiter(AsksEveryWaiter):
+    asking_tool = "samples"
 
 
-@plant("g1-elicitation-completes")
+@plant("v2025-elicitation-completes")
 class OneWaiterForElicitation(FirstServedOnly):
     only = "asks"
 
 
-@plant("g1-sampling-completes")
+@plant("v2025-sampling-completes")
 class OneWaiterForSampling(FirstServedOnly):
     only = "samples"
 
 
-@plant("g1-elicitation-undeclared")
+@plant("v2025-elicitation-undeclared")
 class AsksAnyway(FakeServer):
     def may_ask(self, task: Task, capability: str) -> bool:
         del task, capability
         return True
 
 
-@plant("g1-requests-once")
+@plant("v2025-requests-once")
 class SendsTwice(FakeServer):
-    """And once more when the next task is asked for, whose question it must not be taken for."""
+    """Sends the request again, also when the next task is created, whose request it must not be mistaken for."""
 
     async def call_as_task(self, session: Session, name: str, params: Message) -> Message:
         for task in self.tasks.values():
@@ -136,26 +139,26 @@ class SendsTwice(FakeServer):
             await session.send(task.question)
 
 
-@plant("g1-elicitation-own")
+@plant("v2025-elicitation-own")
 class AnswersGoAstray(FakeServer):
-    """The first task that waits gets any answer."""
+    """Gives every answer to the first task that waits."""
 
     def take_answer(self, message: Message) -> None:
         open_questions = (task.question["id"] for task in self.tasks.values() if task.question and not task.has_ended)
         super().take_answer({**message, "id": next(open_questions, message["id"])})
 
 
-@plant("g1-status-shape")
+@plant("v2025-status-shape")
 class StatusWithoutTtl(OtherView):
     where, missing = ("status",), "ttl"
 
 
-@plant("g1-status-no-related-task")
+@plant("v2025-status-no-related-task")
 class StatusNamesTask(OtherView):
     where, wrong = ("status",), RELATED_TO
 
 
-@plant("g1-status-final")
+@plant("v2025-status-final")
 class WorksAgain(FakeServer):
     async def notify(self, task: Task) -> None:
         await super().notify(task)
@@ -164,8 +167,8 @@ class WorksAgain(FakeServer):
             await task.session.send({"jsonrpc": "2.0", "method": "notifications/tasks/status", "params": params})
 
 
-@plant("g1-status-true")
-class TellsOtherEnd(FakeServer):
+@plant("v2025-status-true")
+class ReportsOtherEnd(FakeServer):
     def view(self, task: Task, where: str) -> Message:
         view = super().view(task, where)
         return {**view, "status": "failed"} if (where, task.status) == ("status", "completed") else view
@@ -179,36 +182,36 @@ class OtherReport(FakeServer):
         await task.session.send({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
 
 
-@plant("g1-progress-token")
+@plant("v2025-progress-token")
 class TokenAsText(OtherReport):
     async def report(self, task: Task, step: int) -> None:
         if task.token is not None:
             await self.send_report(task, str(task.token), step, {RELATED: {"taskId": task.id}})
 
 
-@plant("g1-progress-related-task")
-class ProgressInNoName(OtherReport):
+@plant("v2025-progress-related-task")
+class ProgressWithoutTask(OtherReport):
     async def report(self, task: Task, step: int) -> None:
         if task.token is not None:
             await self.send_report(task, task.token, step, {})
 
 
-@plant("g1-progress-increases")
+@plant("v2025-progress-increases")
 class StandsStill(OtherReport):
     async def report(self, task: Task, step: int) -> None:
         if task.token is not None:
             await self.send_report(task, task.token, step // 2, {RELATED: {"taskId": task.id}})
 
 
-@plant("g1-progress-unasked")
-class ReportsUnasked(OtherReport):
+@plant("v2025-progress-unrequested")
+class ReportsUnrequested(OtherReport):
     async def report(self, task: Task, step: int) -> None:
         await super().report(task, step)
         if task.token is None:
             await self.send_report(task, "made up", step, {RELATED: {"taskId": task.id}})
 
 
-@plant("g1-progress-ends")
+@plant("v2025-progress-ends")
 class ReportsAfterTheEnd(FakeServer):
     async def finish(self, task: Task, outcome: Message) -> None:
         await super().finish(task, outcome)
@@ -218,14 +221,14 @@ class ReportsAfterTheEnd(FakeServer):
                 await asyncio.sleep(STEP)
 
 
-@plant("g1-progress-cancelled")
+@plant("v2025-progress-cancelled")
 class ReportsAfterTheCancel(FakeServer):
     async def stop(self, task: Task) -> None:
         await super().stop(task)
         if task.tool == "reports_progress":
-            self.spawn(self.go_on_reporting(task))
+            self.spawn(self.keep_reporting(task))
 
-    async def go_on_reporting(self, task: Task) -> None:
+    async def keep_reporting(self, task: Task) -> None:
         for step in range(STEPS + 1, STEPS + 21):
             await self.report(task, step)
             await asyncio.sleep(STEP)

@@ -1,4 +1,4 @@
-"""Faults in looking at tasks, in their results, and in lists."""
+"""Faults in reading tasks, in their results, and in lists."""
 
 import asyncio
 from typing import Any
@@ -11,7 +11,7 @@ from tests.support.conformance.fake_task import (
     RELATED,
     SLOW,
     Message,
-    Refused,
+    Rejected,
     Session,
     Task,
     text,
@@ -21,42 +21,42 @@ from tests.support.conformance.faults.create import OtherView
 
 FAULTS: list[Fault] = []
 plant = planter(FAULTS)
-RELATED_TO: Message = {"_meta": {RELATED: {"taskId": "the same once more"}}}
+RELATED_TO: Message = {"_meta": {RELATED: {"taskId": "the same id again"}}}
 
 
-@plant("g1-get-at-once", may=["*"])
+@plant("v2025-get-at-once", may_fail=["*"])
 class UnknownAtFirst(FakeServer):
     async def get(self, session: Session, params: Message) -> Message:
         task = self.find(session, params, "get")
         task.reads += 1
         if task.reads == 1:
-            raise Refused(INVALID, "task not found")
+            raise Rejected(INVALID, "task not found")
         return await super().get(session, params)
 
 
-@plant("g1-get-shape")
+@plant("v2025-get-shape")
 class NumberForMessage(OtherView):
     where, wrong = ("get",), {"statusMessage": 7}
 
 
-@plant("g1-get-no-related-task")
+@plant("v2025-get-no-related-task")
 class GetNamesTask(OtherView):
     where, wrong = ("get",), RELATED_TO
 
 
-@plant("g1-get-no-stream", way="http")
+@plant("v2025-get-no-stream", mode="http")
 class GetStreams(FakeServer):
     streamed = ("tools/call", "tasks/result", "tasks/get")
 
     async def dispatch(self, session: Session, method: str, params: Message, request_id: object) -> Message:
         answer = await super().dispatch(session, method, params, request_id)
         if method == "tasks/get":
-            news = {"jsonrpc": "2.0", "method": "notifications/tasks/status", "params": answer}
-            await session.send(news, of=request_id)
+            notification = {"jsonrpc": "2.0", "method": "notifications/tasks/status", "params": answer}
+            await session.send(notification, of=request_id)
         return answer
 
 
-@plant("g1-terminal-final", may=["g1-status-true"])
+@plant("v2025-terminal-final", may_fail=["v2025-status-true"])
 class ChangesAfterTheEnd(FakeServer):
     async def call(self, session: Session, params: Message, request_id: object) -> Message:
         for task in self.tasks.values():
@@ -69,54 +69,54 @@ class ChangesAfterTheEnd(FakeServer):
 
 
 class OtherCode(FakeServer):
-    """Has a code of its own for ids that it does not know, or can't read."""
+    """Returns another error code for unknown or invalid ids."""
 
     unknown = ""
     unreadable = ""
 
     def refuse_unknown(self, method: str) -> Task:
         if method == self.unknown:
-            raise Refused(-32001, "task not found")
+            raise Rejected(-32001, "task not found")
         return super().refuse_unknown(method)
 
     def refuse_id(self, method: str) -> Task:
         if method == self.unreadable:
-            raise Refused(-32603, "unexpected None")
+            raise Rejected(-32603, "unexpected None")
         return super().refuse_id(method)
 
 
-@plant("g1-get-unknown-32602")
+@plant("v2025-get-unknown-32602")
 class OtherCodeInGet(OtherCode):
     unknown = "get"
 
 
-@plant("g1-result-unknown-32602")
+@plant("v2025-result-unknown-32602")
 class OtherCodeInResult(OtherCode):
     unknown = "result"
 
 
-@plant("g1-cancel-unknown-32602")
+@plant("v2025-cancel-unknown-32602")
 class OtherCodeInCancel(OtherCode):
     unknown = "cancel"
 
 
-@plant("g1-get-invalid-32602")
+@plant("v2025-get-invalid-32602")
 class CrashInGet(OtherCode):
     unreadable = "get"
 
 
-@plant("g1-result-invalid-32602")
+@plant("v2025-result-invalid-32602")
 class CrashInResult(OtherCode):
     unreadable = "result"
 
 
-@plant("g1-cancel-invalid-32602")
+@plant("v2025-cancel-invalid-32602")
 class CrashInCancel(OtherCode):
     unreadable = "cancel"
 
 
 class MetaFirst(FakeServer):
-    """Takes the task from `_meta` in one method."""
+    """Reads the task id from `_meta` in one method."""
 
     method = ""
 
@@ -125,24 +125,24 @@ class MetaFirst(FakeServer):
         return super().find(session, related if related and method == self.method else params, method)
 
 
-@plant("g1-get-related-task-ignored")
+@plant("v2025-get-related-task-ignored")
 class MetaFirstInGet(MetaFirst):
     method = "get"
 
 
-@plant("g1-result-related-task-ignored")
+@plant("v2025-result-related-task-ignored")
 class MetaFirstInResult(MetaFirst):
     method = "result"
 
 
-@plant("g1-cancel-related-task-ignored")
+@plant("v2025-cancel-related-task-ignored")
 class MetaFirstInCancel(MetaFirst):
     method = "cancel"
 
 
-@plant("g1-result-blocks")
+@plant("v2025-result-blocks")
 class StatusLate(FakeServer):
-    """The result is there before the status says so."""
+    """Returns the result before the status is terminal."""
 
     async def finish(self, task: Task, outcome: Message) -> None:
         await super().finish(task, outcome)
@@ -156,35 +156,35 @@ class StatusLate(FakeServer):
         return {**view, "status": "working"} if task.tool == "slow" and task.reads and where == "get" else view
 
 
-@plant("g1-result-others-served", may=["g1-cancel-wakes", "g1-result-given-up"])
+@plant("v2025-result-concurrent-requests", may_fail=["v2025-cancel-wakes", "v2025-result-abandoned"])
 class OneAtATime(FakeServer):
     def __init__(self) -> None:
         super().__init__()
-        self.turn = asyncio.Lock()
+        self.lock = asyncio.Lock()
 
     async def dispatch(self, session: Session, method: str, params: Message, request_id: object) -> Message:
         task = self.tasks.get(str(params.get("taskId")))
         if method == "tasks/result" and task is not None and task.tool == "slow":
-            async with self.turn:
+            async with self.lock:
                 return await super().dispatch(session, method, params, request_id)
-        async with self.turn:
+        async with self.lock:
             pass
         return await super().dispatch(session, method, params, request_id)
 
 
-@plant("g1-result-same-as-plain")
+@plant("v2025-result-same-as-plain")
 class OtherResult(FakeServer):
     async def work(self, task: Task) -> Message:
         return text("done as a task") if task.tool == "quick" else await super().work(task)
 
 
-@plant("g1-result-related-task")
+@plant("v2025-result-related-task")
 class ResultNamesNoTask(FakeServer):
     def final(self, task: Task) -> Message:
         return {**super().final(task), "_meta": {}}
 
 
-@plant("g1-result-again")
+@plant("v2025-result-again")
 class ResultOnce(FakeServer):
     def final(self, task: Task) -> Message:
         task.reads += 1
@@ -192,7 +192,7 @@ class ResultOnce(FakeServer):
 
 
 class FirstServedOnly(FakeServer):
-    """Of several that wait for a result, one is answered."""
+    """Answers only one of several requests that wait for a result."""
 
     only = ""
 
@@ -205,33 +205,33 @@ class FirstServedOnly(FakeServer):
         return await super().result(session, params, request_id)
 
 
-@plant("g1-result-two-waiters")
+@plant("v2025-result-two-waiters")
 class OneWaiter(FirstServedOnly):
     only = "slow"
 
 
-@plant("g1-result-given-up")
+@plant("v2025-result-abandoned")
 class GivingUpCancels(FakeServer):
-    def give_up(self, session: Session, request_id: object) -> None:
-        super().give_up(session, request_id)
+    def cancel_request(self, session: Session, request_id: object) -> None:
+        super().cancel_request(session, request_id)
         for task in self.tasks.values():
             if task.tool == "slow" and not task.has_ended:
                 self.spawn(self.stop(task))
 
 
-@plant("g1-result-disconnected", way="http")
+@plant("v2025-result-disconnected", mode="http")
 class DroppingCancels(FakeServer):
     def dropped(self, session: Session, request_id: object) -> None:
         del session
-        job = next((job for (_, key), job in self.requests.items() if key == request_id), None)
-        if job is None or job.done():
+        response = next((each for (_, key), each in self.requests.items() if key == request_id), None)
+        if response is None or response.done():
             return
         for task in self.tasks.values():
             if task.tool == "slow" and not task.has_ended:
                 self.spawn(self.stop(task))
 
 
-@plant("g1-result-others-leave", way="http")
+@plant("v2025-result-other-disconnects", mode="http")
 class LeavingFailsAll(FakeServer):
     def leave(self, session: Session) -> None:
         super().leave(session)
@@ -240,59 +240,59 @@ class LeavingFailsAll(FakeServer):
                 self.spawn(self.finish(task, {"error": {"code": -32603, "message": "shut down"}}))
 
 
-@plant("g1-tool-error-failed")
+@plant("v2025-tool-error-failed")
 class ToolErrorCompletes(FakeServer):
     async def change(self, task: Task, status: str, message: str | None = None) -> None:
         await super().change(task, "completed" if (task.tool, status) == ("tool_error", "failed") else status, message)
 
 
-@plant("g1-tool-error-result")
+@plant("v2025-tool-error-result")
 class ToolErrorIsProtocolError(FakeServer):
     def final(self, task: Task) -> Message:
         if task.tool == "tool_error":
-            raise Refused(-32603, "the tool failed")
+            raise Rejected(-32603, "the tool failed")
         return super().final(task)
 
 
-@plant("g1-protocol-error-failed")
+@plant("v2025-protocol-error-failed")
 class ProtocolErrorCompletes(FakeServer):
     async def change(self, task: Task, status: str, message: str | None = None) -> None:
         completes = (task.tool, status) == ("protocol_error", "failed")
         await super().change(task, "completed" if completes else status, message)
 
 
-@plant("g1-protocol-error-result")
+@plant("v2025-protocol-error-result")
 class OtherProtocolError(FakeServer):
     def final(self, task: Task) -> Message:
         if task.tool == "protocol_error":
-            raise Refused(-32603, "it broke down")
+            raise Rejected(-32603, "it broke down")
         return super().final(task)
 
 
-@plant("g1-protocol-error-result")
+@plant("v2025-protocol-error-result")
 class ProtocolErrorAsResult(FakeServer):
     def final(self, task: Task) -> Message:
         return {"_meta": {}} if task.tool == "protocol_error" else super().final(task)
 
 
-@plant("g1-failed-message")
+@plant("v2025-failed-message")
 class FailsSilently(FakeServer):
-    def last_words(self, task: Task) -> str | None:
+    def failure_message(self, task: Task) -> str | None:
         del task
 
 
-@plant("g1-list-shape")
+@plant("v2025-list-shape")
 class ListWithoutTtl(OtherView):
     where, missing = ("list",), "ttl"
 
 
-@plant("g1-list-complete")
+@plant("v2025-list-complete")
 class OnePageOnly(FakeServer):
     def list(self, session: Session, params: Message) -> Message:
         return {"tasks": super().list(session, params)["tasks"]}
 
 
-@plant("g1-list-stable")
+@plant("v2025-list-stable")
 class PagesByOffset(FakeServer):
     def list(self, session: Session, params: Message) -> Message:
         start = self.read_cursor(params.get("cursor"))
@@ -301,45 +301,45 @@ class PagesByOffset(FakeServer):
         return {**page, "nextCursor": f"after-{start + PAGE}"} if len(newest) > start + PAGE else page
 
 
-@plant("g1-list-agrees")
+@plant("v2025-list-agrees")
 class ListIsBehind(OtherView):
     where, wrong = ("list",), {"status": "working"}
 
 
-@plant("g1-list-cursor-32602")
+@plant("v2025-list-cursor-32602")
 class AnyCursor(FakeServer):
     def refuse_cursor(self) -> int:
         return 0
 
 
-@plant("g1-list-no-related-task")
+@plant("v2025-list-no-related-task")
 class ListNamesTask(FakeServer):
     def list(self, session: Session, params: Message) -> Message:
         return {**super().list(session, params), **RELATED_TO}
 
 
-@plant("g1-list-private", way="http")
-class ListsForEverybody(FakeServer):
+@plant("v2025-list-private", mode="http")
+class ListsForEveryCaller(FakeServer):
     def is_listed(self, session: Session, task: Task) -> bool:
         del session, task
         return True
 
 
-@plant("g1-errors-informative")
+@plant("v2025-errors-informative")
 class SpeechlessErrors(FakeServer):
     def refuse_unknown(self, method: str) -> Task:
         del method
-        raise Refused(INVALID, "")
+        raise Rejected(INVALID, "")
 
 
-@plant("g1-steady")
+@plant("v2025-steady")
 class WearsOut(FakeServer):
-    """Refuses one call on each connection, when it is no longer new."""
+    """Rejects one call on each connection that was used for a while."""
 
     calls = 0
 
     async def call(self, session: Session, params: Message, request_id: object) -> Message:
         self.calls += 1
         if self.calls == 40:
-            raise Refused(NOT_FOUND, "worn out")
+            raise Rejected(NOT_FOUND, "worn out")
         return await super().call(session, params, request_id)

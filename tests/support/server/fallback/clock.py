@@ -1,4 +1,4 @@
-"""A clock that goes when told, and that tells who sleeps on it: so a test moves it when the server waits."""
+"""A manually advanced clock that reports its sleepers, so that a test advances it while the server waits."""
 
 import asyncio
 from collections import Counter
@@ -10,23 +10,23 @@ from typing import Any
 from raincheck.testing import FakeClock
 from tests.support.server.example import QUICK
 
-LEASED = replace(QUICK, lease=86_400, progress_interval=0, park_after=86_400)
-"""Neither a lease nor a body's place runs out when a test moves the clock, and reports don't wait for it to move."""
+LONG_LEASE = replace(QUICK, lease=86_400, progress_interval=0, park_after=86_400)
+"""Neither leases nor parking times expire when a test advances the clock, and progress is reported without a delay."""
 
 
 class WatchedClock(FakeClock):
-    """Knows for how long each of its sleepers sleeps."""
+    """A clock that counts its sleepers by duration."""
 
     def __init__(self) -> None:
         super().__init__()
         self._asleep: Counter[float] = Counter()
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
     def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
         return self._sleep_watched(seconds, self.now() + timedelta(seconds=seconds))
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> Callable[[], object]:
-        """Who is called later waits as well as who sleeps, until it is called or does not want to be any more."""
+        """A scheduled callback counts as a sleeper until it is called or cancelled."""
         self._fall_asleep(seconds)
         is_waiting = True
 
@@ -56,10 +56,10 @@ class WatchedClock(FakeClock):
 
     def _fall_asleep(self, seconds: float) -> None:
         self._asleep[seconds] += 1
-        news, self._news = self._news, asyncio.Event()
-        news.set()
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
 
     async def asleep(self, seconds: float, sleepers: int = 1) -> None:
-        """Return when so many sleep for so many seconds."""
+        """Wait until this many sleepers sleep for this many seconds."""
         while self._asleep[seconds] < sleepers:
-            await self._news.wait()
+            await self._changed.wait()

@@ -1,8 +1,8 @@
-"""A server for callers without tasks, in a process of its own, which tests talk to and kill.
+"""A server for callers without tasks in a separate process, which tests call and kill.
 
     python example_server.py [--port N | --transport stdio | --unix PATH] [--store URL] [--wait SECONDS] [--diary FILE]
 
-Its tools write a line to the diary for whatever they do, so that a test can count what was done.
+Its tools write a line to the diary for every step, so that a test can count the steps.
 """
 
 # pyright: reportUnusedFunction=false
@@ -12,7 +12,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-# Run as a script, it has only its own folder to import from.
+# A script can import only from its own folder.
 sys.path.insert(0, str(Path(__file__).parents[4]))
 
 from mcp.server.mcpserver import Image, MCPServer
@@ -34,7 +34,7 @@ class Page(BaseModel):
 
 
 class Report(BaseModel):
-    """What a long call comes to."""
+    """The result of a long call."""
 
     year: int
     first: Page
@@ -45,7 +45,7 @@ def build(store: str, wait: float, diary: Path | None) -> tuple[MCPServer, Tasks
     tasks = Tasks(mcp, store, settings=SETTINGS, fallback_wait=wait)
 
     def write_down(*words: object) -> None:
-        """One line, in one write, so that it is there whole or not at all."""
+        """Write one line in a single write, so that it is complete or absent."""
         if diary is not None:
             with diary.open("a") as file:
                 file.write(" ".join(map(str, words)) + "\n")

@@ -1,4 +1,4 @@
-"""Hosts that can't use tasks, of every version, in raw messages; and what their models make of the answers."""
+"""Hosts without tasks of every version in raw messages, and models that follow the texts of the answers."""
 
 import asyncio
 import json
@@ -10,36 +10,36 @@ from typing import Any
 import pytest
 
 from raincheck.clock import Clock, SystemClock
-from tests.support.server.caller_v2025 import G1Caller, connected
+from tests.support.server.caller_v2025 import V2025Caller, connected
 from tests.support.server.caller_v2026 import Caller
-from tests.support.server.example import Shop
+from tests.support.server.example import ExampleServer
 from tests.support.server.fallback.clock import WatchedClock
-from tests.support.server.transports import HttpWire, Message, in_memory
-from tests.support.server.transports_v2025 import g1_http, g1_memory, g1_serving
+from tests.support.server.transports import HttpTransport, Message, in_memory
+from tests.support.server.transports_v2025 import v2025_http, v2025_memory, v2025_serving
 
 MODERN = "2026-07-28"
 VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", MODERN)
 
-ON_PLAIN_WIRES = pytest.mark.parametrize("way", ["memory", "http"])
+ON_FALLBACK_TRANSPORTS = pytest.mark.parametrize("way", ["memory", "http"])
 BY_VERSIONS = pytest.mark.parametrize("version", ["2025-06-18", "2025-11-25", MODERN])
 BY_ALL_VERSIONS = pytest.mark.parametrize("version", VERSIONS)
 
-FIVE = ["task_wait", "task_status", "task_result", "task_cancel", "task_answer"]
+FALLBACK_TOOL_NAMES = ["task_wait", "task_status", "task_result", "task_cancel", "task_answer"]
 
-LONGEST = 600
-"""Characters that a model is told at once."""
+MAX_TEXT_LENGTH = 600
+"""The limit of characters in one answer to a model."""
 
 CALL = re.compile(r"([\w.-]+) with (?=\{)")
 
 
 class Model:
-    """Reads what its host is answered, and makes the next call as it is spelled out there."""
+    """A model that reads its host's answers, and makes the next call that they name."""
 
-    def __init__(self, caller: Caller | G1Caller, clock: Clock) -> None:
+    def __init__(self, caller: Caller | V2025Caller, clock: Clock) -> None:
         self.caller = caller
         self.clock = clock
         self.open_for: list[float] = []
-        """How many seconds each call was open, by the clock."""
+        """The seconds on the clock that each call was open."""
 
     async def call(self, tool: str, arguments: Mapping[str, Any] | None = None, **more: Any) -> Message:
         began = self.clock.monotonic()
@@ -50,8 +50,8 @@ class Model:
     def begin(self, tool: str, arguments: Mapping[str, Any] | None = None, **more: Any) -> "asyncio.Task[Message]":
         return asyncio.create_task(self.call(tool, arguments, **more))
 
-    async def go_on(self, answer: Message, **filled: Any) -> Message:
-        """Make the next call, with what stands in for its placeholders."""
+    async def call_next(self, answer: Message, **filled: Any) -> Message:
+        """Make the next call, with values for its placeholders."""
         tool, arguments = next_call(answer)
         return await self.call(tool, fill(arguments, filled))
 
@@ -61,68 +61,70 @@ class Model:
         assert len(by_name) == len(listed), "each is listed once"
         return by_name
 
-    async def window(self, calling: "asyncio.Task[Message]", wait: float = 45.0, last: float | None = None) -> Message:
-        """Let the wait of a call pass, to its end or to that many seconds before; and the answer."""
+    async def finish_wait(
+        self, calling: "asyncio.Task[Message]", wait: float = 45.0, last: float | None = None
+    ) -> Message:
+        """Advance the clock by the wait of a call, or by `last` seconds, and return the call's answer."""
         assert isinstance(self.clock, WatchedClock)
-        await first_done(calling, self.clock.asleep(wait))
+        await wait_for_first(calling, self.clock.asleep(wait))
         if not calling.done():
             self.clock.advance(wait if last is None else last)
         return await calling
 
 
-async def first_done(job: "asyncio.Task[Any]", other: Coroutine[Any, Any, object]) -> None:
+async def wait_for_first(call: "asyncio.Task[Any]", other: Coroutine[Any, Any, object]) -> None:
     beside = asyncio.create_task(other)
-    await asyncio.wait([job, beside], return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait([call, beside], return_when=asyncio.FIRST_COMPLETED)
     beside.cancel()
 
 
-def told(answer: Message) -> str:
-    """What the model reads: one text, and not a long one."""
+def model_text(answer: Message) -> str:
+    """The text that the model reads, which is a single short block."""
     (block,) = answer["content"]
     assert block["type"] == "text"
-    assert len(block["text"]) < LONGEST, block["text"]
+    assert len(block["text"]) < MAX_TEXT_LENGTH, block["text"]
     return block["text"]
 
 
-def calls_in(text: str) -> list[tuple[str, dict[str, Any]]]:
-    """Each call that a text spells out, as whoever only reads the text would make it."""
+def find_calls(text: str) -> list[tuple[str, dict[str, Any]]]:
+    """Every call that a text contains, as a model that reads only text would make it."""
     return [(found[1], json.JSONDecoder().raw_decode(text, found.end())[0]) for found in CALL.finditer(text)]
 
 
 def next_call(answer: Message) -> tuple[str, dict[str, Any]]:
-    """The call to make next, which the text and the structured content agree on."""
+    """The next call, on which the text and the structured content agree."""
     following = answer["structuredContent"]["next"]
     call = (following["tool"], following["arguments"])
-    assert calls_in(told(answer))[0] == call
+    assert find_calls(model_text(answer))[0] == call
     return call
 
 
 def fill(arguments: Mapping[str, Any], filled: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments, with the placeholders of an answer replaced. There must be something for each."""
+    """The arguments with the placeholders of the answer replaced."""
     answer: dict[str, Any] | None = arguments.get("answer")
     if answer is None:
         return dict(arguments)
     return {**arguments, "answer": {name: filled.get(name, one) for name, one in answer.items()}}
 
 
-def handle_of(answer: Message) -> str:
-    """The id of the task that an answer stands for."""
+def task_id_of(answer: Message) -> str:
+    """The id of the task that an answer refers to."""
     task_id = answer["structuredContent"]["task_id"]
     assert answer["_meta"]["raincheck/task"] == task_id
     assert not answer.get("isError")
     return task_id
 
 
-class Place:
-    """A server that hosts connect to."""
+class HostedServer:
+    """A server that several hosts can connect to."""
 
-    def __init__(self, shop: Shop, http: HttpWire | None) -> None:
-        self.shop = shop
+    def __init__(self, server: ExampleServer, http: HttpTransport | None) -> None:
+        self.server = server
         self.http = http
 
     @asynccontextmanager
     async def host(self, version: str = "2025-06-18", **options: Any) -> AsyncGenerator[Model]:
-        """A host that declares nothing, unless told to."""
+        """A host, which declares no capabilities by default."""
         clock: Clock = options.pop("clock", SystemClock())
         options.setdefault("capabilities", {})
         headers: dict[str, str] = options.pop("headers", {})
@@ -130,28 +132,36 @@ class Place:
             if self.http is not None:
                 yield Model(Caller(self.http, headers=headers, **options), clock)
                 return
-            async with in_memory(self.shop.mcp) as wire:
-                yield Model(Caller(wire, **options), clock)
+            async with in_memory(self.server.mcp) as transport:
+                yield Model(Caller(transport, **options), clock)
         elif self.http is not None:
-            async with g1_http(self.http, **headers) as wire, connected(wire, version=version, **options) as caller:
-                await wire.listen()
+            async with (
+                v2025_http(self.http, **headers) as transport,
+                connected(transport, version=version, **options) as caller,
+            ):
+                await transport.listen()
                 yield Model(caller, clock)
         else:
-            async with g1_memory(self.shop.mcp) as wire, connected(wire, version=version, **options) as caller:
+            async with (
+                v2025_memory(self.server.mcp) as transport,
+                connected(transport, version=version, **options) as caller,
+            ):
                 yield Model(caller, clock)
 
 
 @asynccontextmanager
-async def opened(shop: Shop, way: str = "memory") -> AsyncGenerator[Place]:
+async def hosted_server(server: ExampleServer, way: str = "memory") -> AsyncGenerator[HostedServer]:
     if way == "memory":
-        yield Place(shop, None)
+        yield HostedServer(server, None)
         return
-    async with g1_serving(shop.mcp, way) as http:
-        yield Place(shop, http)
+    async with v2025_serving(server.mcp, way) as http:
+        yield HostedServer(server, http)
 
 
 @asynccontextmanager
-async def hosted(shop: Shop, version: str = "2025-06-18", way: str = "memory", **options: Any) -> AsyncGenerator[Model]:
-    """One host of a server."""
-    async with opened(shop, way) as place, place.host(version, **options) as model:
+async def connected_host(
+    server: ExampleServer, version: str = "2025-06-18", way: str = "memory", **options: Any
+) -> AsyncGenerator[Model]:
+    """A server with one connected host."""
+    async with hosted_server(server, way) as hosts, hosts.host(version, **options) as model:
         yield model

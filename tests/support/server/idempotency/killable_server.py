@@ -1,7 +1,7 @@
-"""A server in a process of its own, which tests kill: `python killable_server.py PORT FOLDER`.
+"""A server process that tests kill: `python killable_server.py PORT FOLDER`.
 
-Its tool says in a diary what it does, and waits until a test has made a file. With DIES in its environment, the server
-kills itself where it would note that a result was had, as soon as a test has made another file.
+Its tool writes to a diary what it does, and waits until a test has created a file. With DIES in its environment, the
+server kills itself where it would release the key of a retrieved result, as soon as a test has created another file.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ from raincheck.core.records import TaskId
 from raincheck.stores.sqlite import SqliteStore
 from tests.support.server.killable_server import SETTINGS, STUBBORN
 
-LOOK_EVERY = 0.02
+POLL_INTERVAL = 0.02
 """Seconds: the test is another process, so there is nothing to wait on but time."""
 
 
-async def until_there(file: Path) -> None:
+async def until_exists(file: Path) -> None:
     while not await asyncio.to_thread(file.exists):  # noqa: ASYNC110 - see above
-        await asyncio.sleep(LOOK_EVERY)
+        await asyncio.sleep(POLL_INTERVAL)
 
 
 def build(folder: Path) -> MCPServer:
@@ -35,14 +35,14 @@ def build(folder: Path) -> MCPServer:
     tasks = Tasks(mcp, folder / "tasks.db", settings=SETTINGS)
 
     def write_down(*words: object) -> None:
-        """One line, in one write, so that it is there whole or not at all."""
+        """Append one line in one write, so that it is there whole or not at all."""
         with (folder / "diary").open("a") as file:
             file.write(" ".join(map(str, words)) + "\n")
 
     @tasks.tool(annotations=ToolAnnotations(idempotent_hint=True), retry=STUBBORN, inline_for=0)
     async def work(page: int, task: TaskContext) -> str:
         await asyncio.to_thread(write_down, task.id, "begins")
-        await until_there(folder / "go")
+        await until_exists(folder / "go")
         return f"{page} by {task.id}"
 
     return mcp
@@ -50,7 +50,7 @@ def build(folder: Path) -> MCPServer:
 
 def die_instead_of_releasing(folder: Path) -> None:
     async def release_key(_: SqliteStore, __: TaskId, ___: str) -> None:
-        await until_there(folder / "die")
+        await until_exists(folder / "die")
         os.kill(os.getpid(), signal.SIGKILL)
 
     setattr(SqliteStore, "release_key", release_key)  # noqa: B010 - in the place of a method

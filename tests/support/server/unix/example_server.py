@@ -1,6 +1,6 @@
-"""A server on a Unix socket in a process of its own, for tests to end: `python example_server.py PATH STORE GRACE`.
+"""A server process on a Unix socket that tests stop: `python example_server.py PATH STORE GRACE`.
 
-It writes what its bodies do to stdout, a line each.
+Its bodies write what they do to stdout, one line each.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Servers that start at the same moment on the path of a dead one: `python racing_servers.py PATH ROUNDS RACERS`.
 
-Prints how many of them got it in each round, and how many could be connected to. Processes of their own, but forked,
-since starting so many would take minutes.
+Prints the outcome of each server in each round, and whether one could be connected to. The processes are forked,
+because starting so many would take minutes.
 """
 
 import os
@@ -38,22 +38,22 @@ def run_round(path: str, racers: int) -> tuple[str, bool]:
             race(path, start[0], report[1], end[0])
         children.append(child)
     os.write(start[1], b"!" * racers)
-    said = "".join(sorted(os.read(report[0], 1).decode() for _ in range(racers)))
+    outcomes = "".join(sorted(os.read(report[0], 1).decode() for _ in range(racers)))
     with socket.socket(socket.AF_UNIX) as caller:
         is_served = caller.connect_ex(path) == 0
     for one in (*start, *report, *end):
         os.close(one)
     for child in children:
         os.waitpid(child, 0)
-    return said, is_served
+    return outcomes, is_served
 
 
 def main() -> None:
     path, rounds, racers = sys.argv[1:]
     for _ in range(int(rounds)):
-        said, is_served = run_round(path, int(racers))
+        outcomes, is_served = run_round(path, int(racers))
         assert Path(path).is_socket(), "the next round begins with a dead server's socket"
-        sys.stdout.write(f"{said} {is_served}\n")
+        sys.stdout.write(f"{outcomes} {is_served}\n")
 
 
 if __name__ == "__main__":

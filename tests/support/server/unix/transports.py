@@ -1,4 +1,4 @@
-"""Ways to a server over its Unix socket: raw messages as on other wires, and lines that may be anything."""
+"""Transports over a Unix socket, for raw messages and for arbitrary lines."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ import anyio
 from anyio.abc import TaskStatus
 
 from raincheck import Tasks
-from tests.support.server.transports import Message, StreamWire
+from tests.support.server.transports import Message, StreamTransport
 
 HELLO: Message = {
     "protocolVersion": "2025-11-25",
@@ -25,55 +25,55 @@ HELLO: Message = {
 
 @contextmanager
 def short_folder() -> Generator[Path]:
-    """A folder whose path leaves room for the name of a socket, on every system."""
+    """Yield a folder whose path is short enough for a socket on every system."""
     with tempfile.TemporaryDirectory(prefix="rc-") as folder:
         yield Path(folder).resolve()
 
 
 def names_in(folder: Path) -> set[str]:
-    """What there is in a folder, without what a store keeps beside its file."""
+    """Return the names in a folder, without a store's journal files."""
     return {file.name for file in folder.iterdir() if not file.name.endswith(("-wal", "-shm"))}
 
 
 class Peer:
-    """One connection, and lines on it."""
+    """A connection that sends and receives lines."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
 
-    async def say(self, line: bytes) -> None:
+    async def send_bytes(self, line: bytes) -> None:
         """Send bytes. Lines end with a newline."""
         self.writer.write(line)
         await self.writer.drain()
 
     async def send(self, message: Message) -> None:
-        await self.say(json.dumps(message).encode() + b"\n")
+        await self.send_bytes(json.dumps(message).encode() + b"\n")
 
-    async def hear(self) -> Message:
-        """The next message. There must be one."""
+    async def receive_message(self) -> Message:
+        """Return the next message. There must be one."""
         line = await self.reader.readuntil(b"\n")
         return json.loads(line)
 
     async def ask(self, request_id: int, method: str, **params: Any) -> Message:
-        """A request of 2025, and its answer, which must come next."""
+        """Send a request of 2025-11-25, and return its answer, which must be the next message."""
         await self.send({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
-        answer = await self.hear()
+        answer = await self.receive_message()
         assert answer["id"] == request_id, answer
         return answer
 
     async def greet(self) -> Message:
-        """The handshake of 2025: what the server says of itself."""
+        """Do the handshake of 2025-11-25, and return the initialize result."""
         welcome = await self.ask(0, "initialize", **HELLO)
         await self.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
         return welcome["result"]
 
     async def is_served(self) -> bool:
-        """Whether the connection still does its work."""
+        """Return whether the connection is still served."""
         return "result" in await self.ask(99, "ping")
 
     async def rest(self) -> bytes:
-        """What still comes, until the server closes."""
+        """Read everything until the server closes the connection."""
         try:
             return await self.reader.read()
         except ConnectionResetError:
@@ -82,7 +82,7 @@ class Peer:
 
 @asynccontextmanager
 async def peer_at(path: Path) -> AsyncGenerator[Peer]:
-    """A connection that nothing is said on yet."""
+    """Open a connection on which nothing has been sent."""
     reader, writer = await asyncio.open_unix_connection(path, limit=2**25)
     try:
         yield Peer(reader, writer)
@@ -90,8 +90,8 @@ async def peer_at(path: Path) -> AsyncGenerator[Peer]:
         await _close(writer)
 
 
-class UnixWire(StreamWire):
-    """A connection that answers are read from all the time."""
+class UnixTransport(StreamTransport):
+    """A connection whose messages are read continuously."""
 
     def __init__(self, peer: Peer) -> None:
         super().__init__()
@@ -102,25 +102,25 @@ class UnixWire(StreamWire):
 
 
 @asynccontextmanager
-async def over_unix(path: Path) -> AsyncGenerator[UnixWire]:
-    """A connection to a server that listens there."""
+async def over_unix(path: Path) -> AsyncGenerator[UnixTransport]:
+    """Connect to the server at a path."""
     async with peer_at(path) as peer:
-        wire = UnixWire(peer)
+        transport = UnixTransport(peer)
 
         async def listen() -> None:
             async for line in peer.reader:
-                wire.receive(json.loads(line))
+                transport.receive(json.loads(line))
 
         listening = asyncio.create_task(listen())
         try:
-            yield wire
+            yield transport
         finally:
             listening.cancel()
             await asyncio.wait([listening])
 
 
-class Up(TaskStatus[None]):
-    """Whether a server listens."""
+class ListenStatus(TaskStatus[None]):
+    """Records that a server listens."""
 
     def __init__(self) -> None:
         self.is_up = asyncio.Event()
@@ -132,7 +132,7 @@ class Up(TaskStatus[None]):
 
 @asynccontextmanager
 async def listening(tasks: Tasks, path: Path) -> AsyncGenerator[None]:
-    """A server in this process that listens there."""
+    """Serve at a path, in this process."""
     async with anyio.create_task_group() as group:
         await group.start(tasks.serve_unix, path)
         yield
@@ -140,7 +140,7 @@ async def listening(tasks: Tasks, path: Path) -> AsyncGenerator[None]:
 
 
 async def until_up(path: Path, process: asyncio.subprocess.Process | None = None) -> None:
-    """Until a server of another process listens, which there is nothing to wait on for but time."""
+    """Poll until a server of another process listens."""
     async with asyncio.timeout(30):
         while True:
             assert process is None or process.returncode is None, "the server did not start"
@@ -153,7 +153,7 @@ async def until_up(path: Path, process: asyncio.subprocess.Process | None = None
 
 @asynccontextmanager
 async def program(*arguments: object, **options: Any) -> AsyncGenerator[asyncio.subprocess.Process]:
-    """A Python program of its own, which is killed in the end if it has not ended."""
+    """Run a Python program, and kill it in the end if it has not ended."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, *map(str, arguments), env={**os.environ, **options.pop("env", {})}, **options
     )

@@ -1,6 +1,6 @@
-"""A caller of 2025-11-25 that is asked things, in raw messages: it knows on which stream each came, and streams break.
+"""A 2025-11-25 caller in raw messages that answers questions. It records their streams, which can break.
 
-Every message is held against the schema of that version, and must have no word of a later one.
+Every message is validated against the schema of that version, and must have no field of a later version.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ from mcp.shared.message import SessionMessage
 
 from tests.support.schemas import validate
 from tests.support.server.caller_v2026 import Refused
-from tests.support.server.example import Shop
-from tests.support.server.transports import HttpWire, MemoryWire, Message, StreamWire
+from tests.support.server.example import ExampleServer
+from tests.support.server.transports import HttpTransport, MemoryTransport, Message, StreamTransport
 
 VERSION = "2025-11-25"
 RELATED = "io.modelcontextprotocol/related-task"
@@ -27,9 +27,9 @@ RELATED = "io.modelcontextprotocol/related-task"
 ASKABLE: dict[str, Any] = {"elicitation": {"form": {}}, "sampling": {}, "roots": {}}
 
 GET = "GET"
-"""The stream of a session that belongs to no request."""
+"""The session's own stream, which belongs to no request."""
 
-LATER_WORDS = frozenset(
+LATER_FIELDS = frozenset(
     {"resultType", "ttlMs", "pollIntervalMs", "inputRequests", "inputResponses", "requestState"}
     | {"io.modelcontextprotocol/subscriptionId", "io.modelcontextprotocol/protocolVersion"}
 )
@@ -59,22 +59,22 @@ NOTIFICATIONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ServerRequest:
     """A request of the server."""
 
     id: int | str
     method: str
     params: Message
     stream: object
-    """The id of the request on whose stream it came, or `GET`; None where one connection carries all."""
+    """The id of the request on whose stream it arrived, or `GET`; None if one connection carries all messages."""
 
     @property
     def task_id(self) -> str | None:
-        """Which task asks, as far as it says."""
+        """The id of the task that asks, if the request names it."""
         return self.params.get("_meta", {}).get(RELATED, {}).get("taskId")
 
 
-class Begun:
+class PendingRequest:
     """A request that is under way."""
 
     def __init__(self, request_id: int, method: str) -> None:
@@ -83,10 +83,10 @@ class Begun:
         self.answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
 
     async def result(self) -> Message:
-        """What it is answered with.
+        """Return the result of the request.
 
         Raises:
-            Refused: an error.
+            Refused: the answer is an error.
         """
         answer = await self.answer
         if "error" in answer:
@@ -95,27 +95,27 @@ class Begun:
 
 
 class Link(Protocol):
-    """What carries messages."""
+    """The transport of messages."""
 
     async def send(self, message: Message) -> None: ...
 
 
-class G1Caller:
+class ElicitationCaller:
     """One connection, or one session."""
 
     _ids = count(1)
-    """For all of them: a server that keeps what it sends tells streams apart by nothing else."""
+    """Unique for all callers, because a server with an event store distinguishes streams only by request id."""
 
     def __init__(self, link: Link, capabilities: Mapping[str, Any] | None = None, version: str = VERSION) -> None:
         self.link = link
         self.capabilities = dict(ASKABLE if capabilities is None else capabilities)
         self.version = version
         self.hello: Message = {}
-        self.all_asked: list[Asked] = []
+        self.all_requests: list[ServerRequest] = []
         self.notifications: list[Message] = []
-        self._asked: asyncio.Queue[Asked] = asyncio.Queue()
+        self._asked: asyncio.Queue[ServerRequest] = asyncio.Queue()
         self._withdrawn: asyncio.Queue[int | str] = asyncio.Queue()
-        self._begun: dict[int, Begun] = {}
+        self._begun: dict[int, PendingRequest] = {}
 
     async def greet(self) -> None:
         client = {"name": "tests", "version": "1"}
@@ -124,9 +124,9 @@ class G1Caller:
         assert self.hello["protocolVersion"] == self.version
         await self.link.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
-    async def begin(self, method: str, params: Mapping[str, Any] | None = None) -> Begun:
-        """Send a request, and leave its answer for later."""
-        begun = Begun(next(self._ids), method)
+    async def begin(self, method: str, params: Mapping[str, Any] | None = None) -> PendingRequest:
+        """Send a request without waiting for its answer."""
+        begun = PendingRequest(next(self._ids), method)
         self._begun[begun.id] = begun
         message = {"jsonrpc": "2.0", "id": begun.id, "method": method}
         await self.link.send(message if params is None else {**message, "params": dict(params)})
@@ -145,7 +145,7 @@ class G1Caller:
         return await self.request("tools/call", {"name": tool, "arguments": dict(arguments or {}), **more})
 
     async def start(self, tool: str, arguments: Mapping[str, Any] | None = None, **task: Any) -> str:
-        """Call a tool as a task, and give its id."""
+        """Call a tool as a task, and return the task's id."""
         return (await self.call(tool, arguments, task=task))["task"]["taskId"]
 
     async def get(self, task_id: str) -> Message:
@@ -154,53 +154,53 @@ class G1Caller:
     async def cancel(self, task_id: str) -> Message:
         return await self.request("tasks/cancel", {"taskId": task_id})
 
-    async def wait(self, task_id: str) -> Begun:
-        """Begin to wait for a result."""
+    async def wait(self, task_id: str) -> PendingRequest:
+        """Start to wait for a result."""
         return await self.begin("tasks/result", {"taskId": task_id})
 
     async def result(self, task_id: str) -> Message:
         return await self.request("tasks/result", {"taskId": task_id})
 
-    async def listed(self) -> list[str]:
+    async def list_ids(self) -> list[str]:
         """The ids of the first page of tasks."""
         return [task["taskId"] for task in (await self.request("tasks/list", {}))["tasks"]]
 
-    async def question(self) -> Asked:
-        """What the server asks next."""
+    async def question(self) -> ServerRequest:
+        """The next request of the server."""
         return await self._asked.get()
 
     async def withdrawal(self) -> int | str:
-        """The id of the next question that the server takes back."""
+        """The id of the next question that the server withdraws."""
         return await self._withdrawn.get()
 
-    async def reply(self, asked: Asked, **told: Any) -> None:
+    async def reply(self, asked: ServerRequest, **response: Any) -> None:
         """Answer a question: with a `result`, or an `error`."""
-        await self.link.send({"jsonrpc": "2.0", "id": asked.id, **told})
+        await self.link.send({"jsonrpc": "2.0", "id": asked.id, **response})
 
-    async def take_back(self, begun: Begun) -> None:
-        """Tell the server that a request is not wanted any more."""
+    async def cancel_request(self, begun: PendingRequest) -> None:
+        """Cancel a request."""
         params = {"requestId": begun.id}
         await self.link.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
 
     async def settle(self) -> None:
-        """Long enough for what was sent before to have been seen to, as far as nothing holds it up."""
+        """Wait long enough for the server to handle everything that was sent before."""
         for _ in range(20):
             await self.request("ping")
 
-    async def asks_nothing(self) -> bool:
-        """Whether everything that was asked so far has been looked at by the test."""
+    async def has_no_question(self) -> bool:
+        """Whether the test has read every question so far."""
         await self.settle()
         return self._asked.empty()
 
     def receive(self, message: Message, stream: object) -> None:
-        later = LATER_WORDS.intersection(words_of(message))
+        later = LATER_FIELDS.intersection(field_names(message))
         assert not later, f"{later} in {message}"
         if "method" not in message:
             self._take_answer(message, stream)
         elif "id" in message:
             validate(REQUESTS[message["method"]], message, VERSION)
-            asked = Asked(message["id"], message["method"], message.get("params", {}), stream)
-            self.all_asked.append(asked)
+            asked = ServerRequest(message["id"], message["method"], message.get("params", {}), stream)
+            self.all_requests.append(asked)
             self._asked.put_nowait(asked)
         else:
             if message["method"] in NOTIFICATIONS:
@@ -210,8 +210,8 @@ class G1Caller:
                 self._take_withdrawal(message["params"])
 
     def _take_withdrawal(self, params: Message) -> None:
-        """What is about a task says so, and of which. What never got here may be withdrawn, too."""
-        for asked in self.all_asked:
+        """A withdrawal names the task of its question. A question that never arrived may be withdrawn, too."""
+        for asked in self.all_requests:
             if asked.id == params["requestId"]:
                 assert params.get("_meta", {}).get(RELATED) == asked.params.get("_meta", {}).get(RELATED), params
                 self._withdrawn.put_nowait(asked.id)
@@ -228,28 +228,30 @@ class G1Caller:
         begun.answer.set_result(message)
 
 
-def words_of(value: object) -> Iterator[str]:
+def field_names(value: object) -> Iterator[str]:
     """The names of all fields in a message, at any depth."""
     if isinstance(value, Mapping):
         for name, inner in value.items():  # pyright: ignore[reportUnknownVariableType] - any JSON
             yield str(name)  # pyright: ignore[reportUnknownArgumentType]
-            yield from words_of(inner)  # pyright: ignore[reportUnknownArgumentType]
+            yield from field_names(inner)  # pyright: ignore[reportUnknownArgumentType]
     elif isinstance(value, list):
         for inner in value:  # pyright: ignore[reportUnknownVariableType]
-            yield from words_of(inner)  # pyright: ignore[reportUnknownArgumentType]
+            yield from field_names(inner)  # pyright: ignore[reportUnknownArgumentType]
 
 
 class HttpLink:
-    """One session over HTTP: each request has a connection of its own, which can be broken."""
+    """One session over HTTP. Each request has its own connection, which can be broken."""
 
-    def __init__(self, wire: HttpWire, group: asyncio.TaskGroup, headers: Mapping[str, str], version: str) -> None:
-        self._wire = wire
+    def __init__(
+        self, transport: HttpTransport, group: asyncio.TaskGroup, headers: Mapping[str, str], version: str
+    ) -> None:
+        self._wire = transport
         self._group = group
         self._headers = {"accept": "application/json, text/event-stream", **headers}
         self._version = version
         self.receive: Callable[[Message, object], None]
         self.session: str | None = None
-        self._jobs: dict[object, asyncio.Task[None]] = {}
+        self._stream_tasks: dict[object, asyncio.Task[None]] = {}
         self._last_events: dict[object, str] = {}
 
     @property
@@ -263,26 +265,26 @@ class HttpLink:
 
     async def send(self, message: Message) -> None:
         if "method" in message and "id" in message:
-            self._jobs[message["id"]] = self._group.create_task(self._exchange(message))
+            self._stream_tasks[message["id"]] = self._group.create_task(self._exchange(message))
             return
         response = await self._wire.client.post(self._wire.url, json=message, headers=self.headers)
         assert response.status_code == 202, response.text
 
     async def listen(self) -> None:
-        """Open the stream that belongs to no request."""
+        """Open the session's own stream."""
         opened = asyncio.Event()
-        self._jobs[GET] = self._group.create_task(self._listen(opened))
+        self._stream_tasks[GET] = self._group.create_task(self._listen(opened))
         await opened.wait()
 
-    async def break_off(self, stream: object) -> None:
-        """Close the connection of a request, without a word."""
-        job = self._jobs.pop(stream)
-        job.cancel()
-        await asyncio.wait([job])
+    async def disconnect(self, stream: object) -> None:
+        """Close the connection of a request without notifying the server."""
+        task = self._stream_tasks.pop(stream)
+        task.cancel()
+        await asyncio.wait([task])
 
     def resume(self, stream: object) -> None:
-        """Take up a stream that broke, where the server keeps what it sends."""
-        self._jobs[stream] = self._group.create_task(self._listen(asyncio.Event(), stream))
+        """Resume a broken stream of a server with an event store."""
+        self._stream_tasks[stream] = self._group.create_task(self._listen(asyncio.Event(), stream))
 
     async def leave(self) -> None:
         """End the session."""
@@ -290,8 +292,8 @@ class HttpLink:
         assert response.status_code == 200, response.text
 
     async def close(self) -> None:
-        for stream in list(self._jobs):
-            await self.break_off(stream)
+        for stream in list(self._stream_tasks):
+            await self.disconnect(stream)
 
     async def _exchange(self, message: Message) -> None:
         async with self._wire.client.stream("POST", self._wire.url, json=message, headers=self.headers) as response:
@@ -319,13 +321,13 @@ class HttpLink:
 
 
 @asynccontextmanager
-async def in_session(
-    wire: HttpWire, headers: Mapping[str, str] | None = None, *, version: str = VERSION, **caller: Any
-) -> AsyncGenerator[tuple[G1Caller, HttpLink]]:
-    """A session over HTTP, and what carries it."""
+async def http_session(
+    transport: HttpTransport, headers: Mapping[str, str] | None = None, *, version: str = VERSION, **caller: Any
+) -> AsyncGenerator[tuple[ElicitationCaller, HttpLink]]:
+    """A session over HTTP, and its link."""
     async with asyncio.TaskGroup() as group:
-        link = HttpLink(wire, group, headers or {}, version)
-        one = G1Caller(link, version=version, **caller)
+        link = HttpLink(transport, group, headers or {}, version)
+        one = ElicitationCaller(link, version=version, **caller)
         link.receive = one.receive
         try:
             await one.greet()
@@ -335,9 +337,9 @@ async def in_session(
 
 
 @asynccontextmanager
-async def connected(shop: Shop | MCPServer[Any], **caller: Any) -> AsyncGenerator[G1Caller]:
-    """A connection in memory. When it is left, the server sees its end, as when a process closes a pipe."""
-    server = shop.mcp if isinstance(shop, Shop) else shop
+async def connected(example_server: ExampleServer | MCPServer[Any], **caller: Any) -> AsyncGenerator[ElicitationCaller]:
+    """A connection in memory. On exit, the server sees its end, as when a process closes a pipe."""
+    server = example_server.mcp if isinstance(example_server, ExampleServer) else example_server
     lowlevel: Any = getattr(server, "_lowlevel_server")  # noqa: B009 - it has no public name
     async with (
         create_client_server_memory_streams() as ((read, write), (server_read, server_write)),
@@ -345,7 +347,7 @@ async def connected(shop: Shop | MCPServer[Any], **caller: Any) -> AsyncGenerato
     ):
         options = lowlevel.create_initialization_options()
         group.create_task(lowlevel.run(server_read, server_write, options, raise_exceptions=True))
-        one = G1Caller(MemoryWire(write), **caller)
+        one = ElicitationCaller(MemoryTransport(write), **caller)
 
         async def listen() -> None:
             async for item in read:
@@ -361,11 +363,11 @@ async def connected(shop: Shop | MCPServer[Any], **caller: Any) -> AsyncGenerato
 
 
 @asynccontextmanager
-async def on_stream(wire: StreamWire, **caller: Any) -> AsyncGenerator[G1Caller]:
-    """A caller on a connection that is there already, such as a process's streams."""
+async def on_stream(transport: StreamTransport, **caller: Any) -> AsyncGenerator[ElicitationCaller]:
+    """A caller on an existing connection, such as a process's streams."""
     came: asyncio.Queue[Message] = asyncio.Queue()
-    setattr(wire, "receive", came.put_nowait)  # noqa: B010 - in the place of a method
-    one = G1Caller(wire, **caller)
+    setattr(transport, "receive", came.put_nowait)  # noqa: B010 - in the place of a method
+    one = ElicitationCaller(transport, **caller)
 
     async def listen() -> None:
         while True:

@@ -1,4 +1,4 @@
-"""Tools that ask from a process of their own, which finds them here by name."""
+"""Tools that ask from a separate process, which imports them from here by name."""
 
 from mcp.server.mcpserver import MCPServer
 

@@ -1,6 +1,6 @@
-"""A server on the standard streams, which tests kill: `python killable_server.py STORE DIARY`.
+"""A server on the standard streams that tests kill: `python killable_server.py STORE DIARY`.
 
-Its tools write a line to the diary for whatever they hear, so that a test can count what was said.
+Its tools write a line to the diary for every answer, so that a test can count the answers.
 """
 
 # pyright: reportUnusedFunction=false
@@ -8,7 +8,7 @@ Its tools write a line to the diary for whatever they hear, so that a test can c
 import sys
 from pathlib import Path
 
-# Run as a script, it has only its own folder to import from.
+# A script can import only from its own folder.
 sys.path.insert(0, str(Path(__file__).parents[4]))
 
 from mcp.server.mcpserver import MCPServer
@@ -23,7 +23,7 @@ def build(store: str, diary: Path) -> MCPServer:
     tasks = Tasks(mcp, store, settings=SETTINGS)
 
     def write_down(*words: object) -> None:
-        """One line, in one write, so that it is there whole or not at all."""
+        """Write one line in a single write, so that it is complete or absent."""
         with diary.open("a") as file:
             file.write(" ".join(map(str, words)) + "\n")
 

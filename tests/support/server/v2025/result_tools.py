@@ -1,4 +1,4 @@
-"""Tools that return whatever a tool can return, to be put on a server with tasks and on one without."""
+"""Tools with every kind of result, for servers with and without tasks."""
 
 # pyright: reportUnusedFunction=false
 
@@ -22,7 +22,7 @@ from pydantic import BaseModel
 
 
 class Receipt(BaseModel):
-    """What was bought."""
+    """A purchase."""
 
     item: str
     price: float | None = None
@@ -140,7 +140,7 @@ async def large() -> str:
     return "x" * 1_000_000
 
 
-GOODS: tuple[Callable[..., Any], ...] = (
+RESULT_TOOLS: tuple[Callable[..., Any], ...] = (
     text,
     empty_text,
     nothing,
@@ -164,5 +164,5 @@ GOODS: tuple[Callable[..., Any], ...] = (
     large,
 )
 
-UNTELLABLE = (structured_list, structured_text)
-"""What has no words in that version: only objects were structured then."""
+TOOLS_WITHOUT_V2025_FORM = (structured_list, structured_text)
+"""Tools whose structured content is not an object, which 2025-11-25 requires."""

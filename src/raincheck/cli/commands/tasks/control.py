@@ -2,7 +2,7 @@
 
 A task that has ended stays unchanged: its caller may have read its outcome, and no transition leaves a terminal phase.
 `retry` therefore creates a new task, with the same tool, arguments, owner and caller. It starts from the beginning:
-steps are not carried over, since an operator who retries does not trust their results. The old task keeps its
+steps are not copied, since an operator who retries does not trust their results. The old task keeps its
 idempotency key, since a caller that returns with the key asks for the old task. The old task's parent, if any, has
 continued without it.
 """
@@ -43,13 +43,13 @@ Examples:
   raincheck tasks {0} 019b76da40a1
   raincheck tasks {0} 019b76da40a1 019b76da4f03 --store /var/lib/tasks.db --json
 
-Each task is tried, whatever becomes of the others. It ends with 0, with 1 if something was not done, or with 2 if the
-store can't be used.
+An error with one task does not affect the other tasks. Exit codes: 0 success; 1 a task was not changed; 2 the store
+can't be used.
 """
 CANCEL_EPILOG, PAUSE_EPILOG, RESUME_EPILOG = map(_EPILOG.format, ("cancel", "pause", "resume"))
 
-IdsArgument = Annotated[list[str], typer.Argument(metavar="ID...", help="The tasks. The beginning of an id is enough.")]
-ReasonOption = Annotated[str | None, typer.Option(metavar="TEXT", help="Why; it is kept in the history.")]
+IdsArgument = Annotated[list[str], typer.Argument(metavar="ID...", help="The tasks. A prefix of an id is enough.")]
+ReasonOption = Annotated[str | None, typer.Option(metavar="TEXT", help="The reason, which is stored in the history.")]
 
 
 class ActionNotApplicable(TaskError):
@@ -74,10 +74,10 @@ def cancel(
     reason: ReasonOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Stop tasks for good.
+    """Cancel tasks.
 
-    With their children, whatever process they run in. A process of a workflow is stopped whatever that says, and its
-    state stays what it was.
+    Also cancels their children, in any process. A workflow instance is cancelled even if its workflow does not allow
+    that, and its state does not change.
     """
 
     async def act(opened: Store, task: Task, now: datetime) -> ActionOutcome:
@@ -93,16 +93,18 @@ def pause(
     reason: ReasonOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Hold tasks back until they are resumed.
+    """Pause tasks until they are resumed.
 
-    One that runs stops at its next checkpoint.
+    A running task pauses at its next checkpoint.
     """
 
     async def act(opened: Store, task: Task, now: datetime) -> ActionOutcome:
         after = await _apply(opened, task, Pause(ACTOR, reason), now)
         if after.version == task.version:
-            return ActionOutcome(after, "is to be paused already" if after.pausing else "is paused already")
-        return ActionOutcome(after, "is paused at its next checkpoint" if after.pausing else "is paused")
+            return ActionOutcome(
+                after, "is already waiting for its next checkpoint to pause" if after.pausing else "is already paused"
+            )
+        return ActionOutcome(after, "pauses at its next checkpoint" if after.pausing else "is paused")
 
     apply_to_each(ctx, task_ids, store, act, as_json=as_json)
 
@@ -113,12 +115,12 @@ def resume(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Let paused tasks go on."""
+    """Resume paused tasks."""
 
     async def act(opened: Store, task: Task, now: datetime) -> ActionOutcome:
         if not (task.phase is Phase.PAUSED or task.pausing or task.is_terminal):
-            raise ActionNotApplicable(task.id, f"is {task.phase}, and not paused")
-        return ActionOutcome(await _apply(opened, task, Resume(ACTOR), now), "goes on")
+            raise ActionNotApplicable(task.id, f"is {task.phase}, not paused")
+        return ActionOutcome(await _apply(opened, task, Resume(ACTOR), now), "is resumed")
 
     apply_to_each(ctx, task_ids, store, act, as_json=as_json)
 
@@ -129,7 +131,7 @@ async def _apply(store: Store, task: Task, command: Command, now: datetime) -> T
     except IllegalTransition as error:
         raise ActionNotApplicable(task.id, f"is {error.phase}: nothing changed") from error
     except TaskNotFound as error:
-        raise ActionNotApplicable(task.id, "is gone by now") from error
+        raise ActionNotApplicable(task.id, "no longer exists") from error
 
 
 def apply_to_each(
@@ -138,37 +140,37 @@ def apply_to_each(
     """Apply an action to each task, report each outcome, and exit with 1 if something was not done."""
 
     async def work(clock: Clock) -> bool:
-        told: list[dict[str, object]] = []
+        outcomes: list[dict[str, object]] = []
         async with open_operator_store(store, clock) as opened:
-            for given in ids:
-                told.append(await _act_on(opened, given, action, clock.now()))
+            for id_prefix in ids:
+                outcomes.append(await _act_on(opened, id_prefix, action, clock.now()))
                 if not as_json:
-                    _print(told[-1])
+                    _print(outcomes[-1])
         if as_json:
-            typer.echo(json.dumps(told, indent=2))
-        return all(one["done"] for one in told)
+            typer.echo(json.dumps(outcomes, indent=2))
+        return all(outcome["done"] for outcome in outcomes)
 
     run_on_store(ctx, work)
 
 
-async def _act_on(store: Store, given: str, act: TaskAction, now: datetime) -> dict[str, object]:
+async def _act_on(store: Store, id_prefix: str, act: TaskAction, now: datetime) -> dict[str, object]:
     """Apply the action to one task, and return the outcome as JSON."""
-    name = given
+    name = id_prefix
     try:
-        task = await find_task(store, given, now=now)
+        task = await find_task(store, id_prefix, now=now)
         name = f"{format_id(task.id)} ({format_tool(task.tool)})"
-        done = await act(store, task, now)
+        outcome = await act(store, task, now)
     except ActionNotApplicable as error:
-        return {"given": given, "done": False, "said": f"{name} {error}", "task": None}
+        return {"given": id_prefix, "done": False, "said": f"{name} {error}", "task": None}
     except TaskError as error:
-        return {"given": given, "done": False, "said": str(error), "task": None}
-    return {"given": given, "done": True, "said": f"{name} {done.message}", "task": serialize_task(done.task)}
+        return {"given": id_prefix, "done": False, "said": str(error), "task": None}
+    return {"given": id_prefix, "done": True, "said": f"{name} {outcome.message}", "task": serialize_task(outcome.task)}
 
 
-def _print(told: dict[str, object]) -> None:
-    is_done = bool(told["done"])
+def _print(outcome: dict[str, object]) -> None:
+    is_done = bool(outcome["done"])
     style = "" if is_done else "red"
-    make_console(is_error=not is_done).print(Text(str(told["said"]), style), soft_wrap=True)
+    make_console(is_error=not is_done).print(Text(str(outcome["said"]), style), soft_wrap=True)
 
 
 # Text after a line that contains only \b is not rewrapped.
@@ -179,17 +181,17 @@ Examples:
   raincheck tasks retry 019b76da40a1
   raincheck tasks retry 019b76da40a1 --reason 'the disk was full' --json
 
-What has ended never changes, so the new task has an id of its own, which is printed; it has the same tool, arguments
-and owner, and a server of the same name runs it. A task is run again once: if that went wrong too, retry the new one.
-It ends with 0, with 1 if something was not done, or with 2 if the
-store can't be used. Whether it was run again is looked up in the newest 100 tasks of the same owner and tool.
+A task that has ended never changes, so a retry creates a new task, and prints its id. The new task has the same tool,
+arguments and owner, and a server of the same name runs it. A task can be retried once: if the new task fails too, retry
+that one. Earlier retries are searched for among the newest 100 tasks of the same owner and tool. Exit codes: 0 success;
+1 a task was not retried; 2 the store can't be used.
 """
 
 MAX_HISTORIES_READ = 100
 """The maximum number of tasks whose history is read.
 
-Each takes a query, and a tool may have been called a million times since. An operator who retries so old a task knows
-it.
+Each takes a query, and the tool may have been called a million times since. An operator who retries so old a task is
+expected to know about earlier retries.
 """
 
 
@@ -200,9 +202,9 @@ def retry(
     reason: ReasonOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run again what went wrong, as a new task.
+    """Run failed or cancelled tasks again, as new tasks.
 
-    That is what failed, was cancelled or ended with an error. The new task has the same arguments.
+    Also tasks that ended with an error. The new tasks have the same arguments.
     """
 
     async def act(opened: Store, task: Task, now: datetime) -> ActionOutcome:
@@ -210,16 +212,17 @@ def retry(
         try:
             journal = await opened.journal(task.id, EVERYTHING, now=now)
         except TaskNotFound as error:
-            raise ActionNotApplicable(task.id, "is gone by now") from error
+            raise ActionNotApplicable(task.id, "no longer exists") from error
         before = await find_retry(opened, task, now)
         if before is not None:
             raise ActionNotApplicable(
-                task.id, f"was run again before, as {format_id(before.id)}, which is {before.phase}: see to that"
+                task.id,
+                f"was already retried as {format_id(before.id)}, which is {before.phase}: continue with that task",
             )
         creation = recreate_task(journal, reason, now)
         # The store's operator decides, regardless of the owner's quota.
         new = await opened.create(creation, quota=NO_QUOTA, now=now)
-        return ActionOutcome(new, f"is run again as {printable(new.id)}")
+        return ActionOutcome(new, f"is retried as {printable(new.id)}")
 
     apply_to_each(ctx, task_ids, store, act, as_json=as_json)
 
@@ -228,12 +231,12 @@ def check_retryable(task: Task) -> None:
     """Check that a task has ended without success.
 
     Raises:
-        ActionNotApplicable: it has not. The error says why.
+        ActionNotApplicable: it has not. The error gives the reason.
     """
     if not task.is_terminal:
-        raise ActionNotApplicable(task.id, f"is {task.phase}, and has not ended: cancel it first, or let it go on")
+        raise ActionNotApplicable(task.id, f"is {task.phase}, and has not ended: wait for its end, or cancel it first")
     if task.phase is Phase.COMPLETED and not task.is_error:
-        raise ActionNotApplicable(task.id, "has completed: there is nothing to run again")
+        raise ActionNotApplicable(task.id, "has completed, so there is nothing to retry")
 
 
 async def find_retry(store: Store, old: Task, now: datetime) -> Task | None:
@@ -263,14 +266,14 @@ async def _is_retry_of(store: Store, task: Task, old: Task, now: datetime) -> bo
     if task.id == old.id:
         return False
     try:
-        beginning = await store.history(task.id, EVERYTHING, now=now, limit=1)
+        first_entries = await store.history(task.id, EVERYTHING, now=now, limit=1)
     except TaskNotFound:
         return False
-    return any(entry.actor == ACTOR and (entry.note or "").partition(": ")[0] == _note(old) for entry in beginning)
+    return any(entry.actor == ACTOR and (entry.note or "").partition(": ")[0] == _note(old) for entry in first_entries)
 
 
 def _note(old: Task) -> str:
-    # Only a prefix of the id: the whole id of an anonymous task is the right to it.
+    # Only a prefix of the id: the whole id of an anonymous task grants access to it.
     return f"again what {printable(old.id[:SHORT_ID_LENGTH])} was"
 
 

@@ -34,14 +34,14 @@ Examples:
   raincheck tasks export --status failed --store /var/lib/tasks.db > failed.jsonl
   raincheck tasks export 019b76da40a1 019b76da4f03 | jq .history
 
-It ends with 0, with 1 if a task that was named is not there, or with 2 if the store can't be used.
+Exit codes: 0 success; 1 a named task does not exist; 2 the store can't be used.
 """
 
 
 def export(
     ctx: typer.Context,
     task_ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID]...", help="Only these tasks. The beginning of an id is enough.")
+        list[str] | None, typer.Argument(metavar="[ID]...", help="Only these tasks. A prefix of an id is enough.")
     ] = None,
     store: StoreOption = None,
     namespace: NamespaceOption = None,
@@ -50,17 +50,17 @@ def export(
     status: StatusOption = None,
     as_json: JsonOption = False,  # noqa: ARG001 - the output is always JSON
 ) -> None:
-    """Print all that is kept, as lines of JSON.
+    """Export tasks with all their data, as lines of JSON.
 
-    A line for each task: for a backup, or for somebody who is to help.
+    Prints one line for each task, for a backup or a bug report.
 
-    What is sealed is not printed. `unreadable` says of which fields that is so.
+    Encrypted data is not printed. `unreadable` names those fields.
     """
     filters = Filters(namespace, owner, tool, tuple(status or ()))
 
     async def work(clock: Clock) -> bool:
         if task_ids and not filters.is_empty:
-            raise ConfigurationError("name tasks, or say what they are like, not both")
+            raise ConfigurationError("ids and filters can't be combined: give task ids, or filters such as --status")
         async with open_operator_store(store, clock) as opened:
             now = clock.now()
             if not task_ids:
@@ -74,11 +74,11 @@ def export(
 
 
 async def _named(store: Store, ids: list[str], missing: list[str], now: datetime) -> AsyncGenerator[Task]:
-    for given in ids:
+    for id_prefix in ids:
         try:
-            yield await find_task(store, given, now=now)
+            yield await find_task(store, id_prefix, now=now)
         except NoSuchTask as error:
-            missing.append(given)
+            missing.append(id_prefix)
             echo_err(str(error))
 
 

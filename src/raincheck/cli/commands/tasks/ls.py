@@ -52,7 +52,7 @@ Examples:
   raincheck tasks ls --tool build_report --owner alice --json
   raincheck tasks ls --errors
 
-It ends with 0, also if there are none, or with 2 if the store can't be used.
+Exit codes: 0 success, also if there are no tasks; 2 the store can't be used.
 """
 
 
@@ -66,27 +66,27 @@ def ls(
     state: StateOption = None,
     subject: SubjectOption = None,
     errors: ErrorsOption = False,
-    limit: Annotated[int, typer.Option(min=1, help="How many to show at most.")] = DEFAULT_LIMIT,
+    limit: Annotated[int, typer.Option(min=1, help="The maximum number of tasks to show.")] = DEFAULT_LIMIT,
     as_json: JsonOption = False,
 ) -> None:
     """List tasks, newest first.
 
-    Everybody's, of every server that uses the store.
+    Includes the tasks of all owners and all servers that use the store.
     """
     filters = Filters(namespace, owner, tool, tuple(status or ()), state, subject, errors)
 
     async def work(clock: Clock) -> bool:
         async with open_operator_store(store, clock) as opened:
             now = clock.now()
-            found: list[Task] = []
+            tasks: list[Task] = []
             async for task in select_tasks(opened, filters, now=now, page_size=min(limit + 1, PAGE_LIMIT)):
-                found.append(task)
-                if len(found) > limit:
+                tasks.append(task)
+                if len(tasks) > limit:
                     break
         if as_json:
-            typer.echo(json.dumps([serialize_task(task) for task in found[:limit]], indent=2))
+            typer.echo(json.dumps([serialize_task(task) for task in tasks[:limit]], indent=2))
         else:
-            print_tasks(found[:limit], now=now, filters=filters, has_more=len(found) > limit)
+            print_tasks(tasks[:limit], now=now, filters=filters, has_more=len(tasks) > limit)
         return True
 
     run_on_store(ctx, work)
@@ -98,11 +98,11 @@ def print_tasks(
     # Without a terminal each task is on one line, however long, for programs that read lines.
     console = console or results.make_console(width=UNWRAPPED_WIDTH)
     if not tasks:
-        console.print("no tasks" if filters.is_empty else "no tasks like that", soft_wrap=True)
+        console.print("no tasks" if filters.is_empty else "no matching tasks", soft_wrap=True)
         return
     console.print(task_table(tasks, now, console.width))
     if has_more:
-        console.print(Text(f"and more than these {len(tasks)}: see them with --limit", "dim"))
+        console.print(Text(f"only the newest {len(tasks)} are shown: increase --limit to see more", "dim"))
 
 
 def task_table(tasks: list[Task], now: datetime, width: int = FILE_WIDTH) -> Table:
@@ -110,38 +110,38 @@ def task_table(tasks: list[Task], now: datetime, width: int = FILE_WIDTH) -> Tab
 
     On a narrow terminal, names and ids are cut, and an attempt after the first is shown with the progress.
     """
-    has_room = width >= WIDE_TERMINAL
+    is_wide = width >= WIDE_TERMINAL
     shows = {
         "namespace": len({task.namespace for task in tasks}) > 1,
         "owner": len({task.owner for task in tasks}) > 1,
-        "attempt": has_room,
+        "attempt": is_wide,
     }
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in COLUMNS:
         if shows.get(title, True):
-            longest = None if has_room else MAX_COLUMN_WIDTHS.get(title)
+            max_width = None if is_wide else MAX_COLUMN_WIDTHS.get(title)
             justify = "right" if title == "attempt" else "left"
-            table.add_column(title, no_wrap=True, justify=justify, overflow="ellipsis", max_width=longest)
+            table.add_column(title, no_wrap=True, justify=justify, overflow="ellipsis", max_width=max_width)
     table.add_column("progress", ratio=1, overflow="fold")
     for task in tasks:
-        cells = _cells(task, now, has_room=has_room)
+        cells = _cells(task, now, is_wide=is_wide)
         table.add_row(*(cell for title, cell in cells.items() if shows.get(title, True)))
     return table
 
 
-def _cells(task: Task, now: datetime, *, has_room: bool) -> dict[str, Text]:
-    again = "" if has_room or task.attempt_number < 2 else f"attempt {task.attempt_number}"
+def _cells(task: Task, now: datetime, *, is_wide: bool) -> dict[str, Text]:
+    attempt = "" if is_wide or task.attempt_number < 2 else f"attempt {task.attempt_number}"
     return {
-        "id": Text(format_id(task.id) if has_room else format_id(task.id)[: MAX_COLUMN_WIDTHS["id"]]),
+        "id": Text(format_id(task.id) if is_wide else format_id(task.id)[: MAX_COLUMN_WIDTHS["id"]]),
         "namespace": Text(printable(task.namespace)),
         "owner": Text(format_owner_name(task.owner)),
-        "tool": Text(printable(_name(task.tool))),
+        "tool": Text(printable(_tool_name(task.tool))),
         "status": results.format_phase(task),
         "age": Text(format_age(task.created_at, now).removesuffix(" ago")),
         "attempt": Text(str(task.attempt_number)),
-        "progress": Text(", ".join(filter(None, [again, format_task_progress(task)]))),
+        "progress": Text(", ".join(filter(None, [attempt, format_task_progress(task)]))),
     }
 
 
-def _name(tool: Tool) -> str:
+def _tool_name(tool: Tool) -> str:
     return tool.name if tool.version == "1" else f"{tool.name} v{tool.version}"

@@ -43,8 +43,9 @@ Examples:
   raincheck tasks purge --older-than 12h --status failed --status cancelled
   raincheck tasks purge --older-than 0s --store /var/lib/tasks.db --yes
 
-Tasks that live are never deleted, nor children of such. Whoever was promised a result for longer will not find it. It
-ends with 0, with 1 if something was not deleted, or with 2 if the store can't be used or nobody said yes.
+Live tasks and their children are never deleted. Callers can no longer read the results of deleted tasks, even if
+these were to be stored for longer. Exit codes: 0 success; 1 a task was not deleted; 2 the store can't be used, or the
+deletion was not confirmed.
 """
 
 
@@ -52,7 +53,7 @@ def purge(
     ctx: typer.Context,
     store: StoreOption = None,
     older_than: Annotated[
-        str, typer.Option(metavar="TIME", help="How long ago it must have ended: 90s, 12h, 7d, 2w.")
+        str, typer.Option(metavar="TIME", help="The minimum time since the end of the task: 90s, 12h, 7d, 2w.")
     ] = "7d",
     status: Annotated[
         list[EndStatusChoice] | None,
@@ -61,13 +62,13 @@ def purge(
     namespace: NamespaceOption = None,
     owner: OwnerOption = None,
     tool: ToolOption = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be deleted.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask for confirmation.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Delete tasks that have ended.
 
-    With all that belongs to them. It asks first.
+    With all their data. Asks for confirmation first.
     """
     filters = with_end_statuses(Filters(namespace, owner, tool), status)
 
@@ -116,30 +117,36 @@ def _bar(total: int, *, is_shown: bool) -> Generator[Progress]:
 
 def _confirm(found: list[Task], *, can_ask: bool) -> bool:
     if not can_ask:
-        raise ConfigurationError(f"{_count(len(found))} would be deleted, and nobody can be asked: add --yes to do it")
-    # An event loop defers Ctrl-C to its next iteration, which would come only after the answer.
-    kept = signal.signal(signal.SIGINT, signal.default_int_handler)
+        raise ConfigurationError(
+            f"{_count(len(found))} would be deleted, but there is no terminal to confirm it at: add --yes"
+        )
+    # The event loop would handle Ctrl-C only in its next iteration, after the answer.
+    previous_handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return typer.confirm(f"delete {_count(len(found))} ({_by_status(found)})?", err=True)
     except typer.Abort:
         raise typer.Exit(INTERRUPTED) from None
     finally:
-        signal.signal(signal.SIGINT, kept)
+        signal.signal(signal.SIGINT, previous_handler)
 
 
 def _report(found: list[Task], deleted: list[TaskId], older_than: str, *, dry_run: bool, as_json: bool) -> None:
     if as_json:
         by_status = Counter(str(task.status) for task in found)
-        told = {"dry_run": dry_run, "found": len(found), "deleted": len(deleted), "by_status": by_status}
-        typer.echo(json.dumps(told, indent=2))
+        report = {"dry_run": dry_run, "found": len(found), "deleted": len(deleted), "by_status": by_status}
+        typer.echo(json.dumps(report, indent=2))
     elif not found:
-        typer.echo(f"nothing to delete: no such task ended more than {older_than} ago")
+        typer.echo(f"nothing to delete: no matching task ended more than {older_than} ago")
     elif dry_run:
         typer.echo(f"{_count(len(found))} would be deleted ({_by_status(found)})")
     else:
-        kept = len(found) - len(deleted)
-        because = f"; {_count(kept)} left, whose parents live or which others deleted meanwhile" if kept else ""
-        typer.echo(f"{_count(len(deleted))} deleted{because}")
+        remaining = len(found) - len(deleted)
+        note = (
+            f"; {_count(remaining)} not deleted: a parent is live, or another process deleted the task"
+            if remaining
+            else ""
+        )
+        typer.echo(f"{_count(len(deleted))} deleted{note}")
 
 
 def _count(number: int) -> str:

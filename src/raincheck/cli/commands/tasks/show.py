@@ -1,4 +1,4 @@
-"""`raincheck tasks show`: everything that is known of one task, and advice for the operator.
+"""`raincheck tasks show`: everything about one task, with advice for the operator.
 
 The output has the task's facts, its history, its payloads, and what the operator can do next.
 """
@@ -36,7 +36,7 @@ from raincheck.wire.fallback_text import clip_text, format_duration
 PREVIEW_LENGTH = 300
 """The maximum number of characters of a payload without `--full`."""
 
-SHORT = 24
+MAX_UNFOLDED_LENGTH = 24
 
 LAST_LINES = 3
 """The last lines of a traceback that are shown without `--full`: the location, its source line, and the error."""
@@ -62,13 +62,13 @@ def print_task(
     for name, value in _facts(task, now):
         facts.add_row(name, value)
     for name in ("arguments", "variables", "outcome"):
-        told = _payload(document, name, is_full=is_full)
-        if told is not None:
-            facts.add_row(name, told)
+        payload = _payload(document, name, is_full=is_full)
+        if payload is not None:
+            facts.add_row(name, payload)
     console.print(facts)
     for title, rows in (
-        ("questions", [_question(one, is_full=is_full) for one in document["inputs"]]),
-        ("steps", [_step(one, is_full=is_full) for one in document["steps"]]),
+        ("questions", [_question(item, is_full=is_full) for item in document["inputs"]]),
+        ("steps", [_step(item, is_full=is_full) for item in document["steps"]]),
         ("artifacts", [[Text(printable(name))] for name in document["artifacts"]]),
         ("history", list(_history(document["history"], is_full=is_full))),
     ):
@@ -94,11 +94,11 @@ def _facts(task: Task, now: datetime) -> Iterator[tuple[str, Text]]:
     yield "owner", Text(format_owner(task.owner))
     if task.parent_id is not None:
         yield "parent", Text(printable(task.parent_id))
-    yield "attempt", Text(f"{task.attempt_number}" + (f", {task.failures} went wrong" if task.failures else ""))
+    yield "attempt", Text(f"{task.attempt_number}" + (f", {task.failures} failed" if task.failures else ""))
     if task.attempt is not None:
         lease = task.attempt.lease
-        ends = "ends" if lease.expires_at > now else "ran out"
-        yield "runs in", Text(f"{printable(lease.holder)}, its lease {ends} {format_age(lease.expires_at, now)}")
+        verb = "expires" if lease.expires_at > now else "expired"
+        yield "runs in", Text(f"{printable(lease.holder)}, its lease {verb} {format_age(lease.expires_at, now)}")
     for name in ("created_at", "updated_at", "due_at", "deadline_at", "finished_at", "expires_at"):
         moment = getattr(task, name)
         if moment is not None:
@@ -107,32 +107,37 @@ def _facts(task: Task, now: datetime) -> Iterator[tuple[str, Text]]:
         yield "took", Text(format_duration((task.finished_at - task.created_at).total_seconds()))
 
 
-def _question(one: dict[str, Any], *, is_full: bool) -> list[Text]:
-    is_open = one["answered_at"] is None
+def _question(item: dict[str, Any], *, is_full: bool) -> list[Text]:
+    is_open = item["answered_at"] is None
     state = Text("open", "yellow") if is_open else Text("answered", "green")
-    said = _payload(one, "request" if is_open else "answer", is_full=is_full) or Text()
-    return [Text(printable(one["key"])), Text(one["kind"]), state, said]
+    text = _payload(item, "request" if is_open else "answer", is_full=is_full) or Text()
+    return [Text(printable(item["key"])), Text(item["kind"]), state, text]
 
 
-def _step(one: dict[str, Any], *, is_full: bool) -> list[Text]:
-    name = printable(one["name"]) + (f" ({one['occurrence']})" if one["occurrence"] else "")
-    return [Text(name), Text(_clock_time(one["finished_at"])), _payload(one, "result", is_full=is_full) or Text()]
+def _step(item: dict[str, Any], *, is_full: bool) -> list[Text]:
+    name = printable(item["name"]) + (f" ({item['occurrence']})" if item["occurrence"] else "")
+    return [Text(name), Text(_clock_time(item["finished_at"])), _payload(item, "result", is_full=is_full) or Text()]
 
 
 def _history(entries: list[dict[str, Any]], *, is_full: bool) -> Iterator[list[Text]]:
-    left_out = 0 if is_full else max(0, len(entries) - HISTORY_SHOWN)
+    omitted = 0 if is_full else max(0, len(entries) - HISTORY_SHOWN)
     for entry in entries:
-        if left_out and 1 < entry["seq"] <= left_out + 1:
-            if entry["seq"] == left_out + 1:
-                yield [Text(""), Text(f"{left_out} more: --full shows them", "dim")]
+        if omitted and 1 < entry["seq"] <= omitted + 1:
+            if entry["seq"] == omitted + 1:
+                yield [Text(""), Text(f"{omitted} more: --full shows them", "dim")]
             continue
-        leads = (
+        phases = (
             entry["after"] if entry["before"] in (None, entry["after"]) else f"{entry['before']} -> {entry['after']}"
         )
-        yield [Text(_clock_time(entry["at"])), Text(entry["event"], "bold"), Text(leads), *_who(entry, is_full=is_full)]
+        yield [
+            Text(_clock_time(entry["at"])),
+            Text(entry["event"], "bold"),
+            Text(phases),
+            *_actor_and_note(entry, is_full=is_full),
+        ]
 
 
-def _who(entry: dict[str, Any], *, is_full: bool) -> Iterator[Text]:
+def _actor_and_note(entry: dict[str, Any], *, is_full: bool) -> Iterator[Text]:
     yield Text(printable(entry["actor"]))
     note = Text(printable(entry["note"] or ""))
     detail = _format_traceback(entry, is_full=is_full)
@@ -150,27 +155,27 @@ def _format_traceback(entry: dict[str, Any], *, is_full: bool) -> Text | None:
         return None
     lines = [line for line in cast("dict[str, str]", detail)["traceback"].splitlines() if line.strip()]
     if is_full:
-        return Text("\n".join(map(_kept_line, lines)))
-    shown = [line for line in lines if set(line) - set(" ^~")][-LAST_LINES:]
-    cut = ["(--full shows all of it)"] if len(shown) < len(lines) else []
-    return Text("\n".join([*(_kept_line(line[:PREVIEW_LENGTH]) for line in shown), *cut]))
+        return Text("\n".join(map(_escape_line, lines)))
+    excerpt = [line for line in lines if set(line) - set(" ^~")][-LAST_LINES:]
+    note = ["(--full shows all of it)"] if len(excerpt) < len(lines) else []
+    return Text("\n".join([*(_escape_line(line[:PREVIEW_LENGTH]) for line in excerpt), *note]))
 
 
 def _payload(holder: dict[str, Any], name: str, *, is_full: bool) -> Text | None:
     """Format a payload; None if there is none."""
-    why = holder["unreadable"].get(name)
-    if why is not None:
-        return Text(f"({why}: not readable here)", "dim")
+    reason = holder["unreadable"].get(name)
+    if reason is not None:
+        return Text(f"({reason}: not readable here)", "dim")
     value = holder[name]
     if value is None:
         return None
-    said = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2 if is_full else None)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2 if is_full else None)
     if is_full:
-        return Text("\n".join(map(_kept_line, said.splitlines())))
-    return Text(printable(clip_text(said, PREVIEW_LENGTH)))
+        return Text("\n".join(map(_escape_line, text.splitlines())))
+    return Text(printable(clip_text(text, PREVIEW_LENGTH)))
 
 
-def _kept_line(line: str) -> str:
+def _escape_line(line: str) -> str:
     """Escape a line, but keep its indentation."""
     return line[: len(line) - len(line.lstrip(" "))] + printable(line)
 
@@ -182,8 +187,10 @@ def _clock_time(moment: str) -> str:
 
 def _grid(rows: list[list[Text]]) -> Table:
     table = Table.grid(padding=(0, 2))
-    # A time stays in one line, and so does any other short word in the first column.
-    table.add_column(no_wrap=len(rows[0]) > 1 and max(len(row[0]) for row in rows) <= SHORT, overflow="fold")
+    # Times and other short texts in the first column are not folded.
+    table.add_column(
+        no_wrap=len(rows[0]) > 1 and max(len(row[0]) for row in rows) <= MAX_UNFOLDED_LENGTH, overflow="fold"
+    )
     for _ in range(max(map(len, rows)) - 2):
         table.add_column(overflow="fold")
     table.add_column(overflow="fold", ratio=1)
@@ -193,67 +200,66 @@ def _grid(rows: list[list[Text]]) -> Table:
 
 
 def advise(task: Task, open_keys: list[str], now: datetime, store: str | None) -> list[str]:
-    """Say what to do next, or what to expect, in a sentence or two. Commands name the store again if it was given."""
-    said = [_advise_by_phase(task, now, () if store is None else ("--store", redact_store_url(store)))]
+    """Return advice on what to do next, or what to expect. Commands contain --store if it was given."""
+    sentences = [_advise_by_phase(task, now, () if store is None else ("--store", redact_store_url(store)))]
     if open_keys and not task.is_terminal:
-        said.insert(
-            0, f"its caller is asked for {', '.join(map(printable, open_keys))}, and it goes on when that is answered"
-        )
-    return [one for one in said if one]
+        keys = ", ".join(map(printable, open_keys))
+        sentences.insert(0, f"it waits for its caller to answer {keys}, and resumes then")
+    return [sentence for sentence in sentences if sentence]
 
 
-def _advise_by_phase(task: Task, now: datetime, named: tuple[str, ...]) -> str:
+def _advise_by_phase(task: Task, now: datetime, store_option: tuple[str, ...]) -> str:
     if task.deadline_at is not None and task.is_overdue(now) and task.deadline_at <= now:
-        return f"it is past its deadline: the next server that looks ends it, so see that one runs ({_doctor(named)})"
+        return f"it is past its deadline: a running server ends it soon. {_doctor(store_option)} shows whether one runs"
     match task.phase:
         case Phase.QUEUED:
-            who = f"a server of {printable(task.namespace)!r} that has {format_tool(task.tool)}"
-            return f"it waits for {who}: {_doctor(named)} says whether one has been seen"
+            worker = f"a server of {printable(task.namespace)!r} that has {format_tool(task.tool)}"
+            return f"it waits for {worker}: {_doctor(store_option)} shows whether one runs"
         case Phase.RUNNING:
-            return _advise_running(task, now, named)
+            return _advise_running(task, now, store_option)
         case Phase.PARKED:
-            return _advise_parked(task, now, named)
+            return _advise_parked(task, now, store_option)
         case Phase.PAUSED:
-            return f"{format_command('tasks resume', task.id, *named)} lets it go on"
+            return f"{format_command('tasks resume', task.id, *store_option)} resumes it"
         case Phase.COMPLETED:
-            return _advise_completed(task, now, named)
+            return _advise_completed(task, now, store_option)
         case Phase.FAILED | Phase.CANCELLED:
-            return f"{format_command('tasks retry', task.id, *named)} runs the same again, as a new task"
+            return f"{format_command('tasks retry', task.id, *store_option)} runs it again, as a new task"
 
 
-def _advise_parked(task: Task, now: datetime, named: tuple[str, ...]) -> str:
-    by_itself = "" if task.due_at is None else f"it goes on by itself {format_age(task.due_at, now)}"
+def _advise_parked(task: Task, now: datetime, store_option: tuple[str, ...]) -> str:
+    wake_up = "" if task.due_at is None else f"it resumes {format_age(task.due_at, now)}"
     if task.open_inputs:
-        return by_itself
+        return wake_up
     if task.state is None:
-        return by_itself or "it waits for a task that it has started"
-    # Its action may have started a task, too.
-    waits = f"{by_itself}, or by a transition" if by_itself else "it waits for a transition"
-    return f"{waits}: {format_command('workflow state', task.id, *named)} shows which there are"
+        return wake_up or "it waits for a task that it has started"
+    # The action of its state may have started a task, too.
+    wait = f"{wake_up}, or at a transition" if wake_up else "it waits for a transition"
+    return f"{wait}: {format_command('workflow state', task.id, *store_option)} shows its transitions"
 
 
-def _advise_running(task: Task, now: datetime, named: tuple[str, ...]) -> str:
+def _advise_running(task: Task, now: datetime, store_option: tuple[str, ...]) -> str:
     lease = None if task.attempt is None else task.attempt.lease
     if lease is not None and lease.expires_at <= now:
         late = format_duration((now - lease.expires_at).total_seconds())
-        return f"its lease ran out {late} ago: any server of the store takes it back, so see that one runs"
-    watch, cancel = (format_command(f"tasks {command}", task.id, *named) for command in ("watch", "cancel"))
-    return f"{watch} shows how it goes on; {cancel} stops it"
+        return f"its lease expired {late} ago: a running server requeues it, so check that one runs"
+    watch, cancel = (format_command(f"tasks {command}", task.id, *store_option) for command in ("watch", "cancel"))
+    return f"{watch} shows its progress; {cancel} cancels it"
 
 
-def _advise_completed(task: Task, now: datetime, named: tuple[str, ...]) -> str:
-    kept = (
+def _advise_completed(task: Task, now: datetime, store_option: tuple[str, ...]) -> str:
+    expiry = (
         ""
         if task.expires_at is None
-        else f"its result is kept for {format_duration((task.expires_at - now).total_seconds())}"
+        else f"its result is stored for another {format_duration((task.expires_at - now).total_seconds())}"
     )
     if not task.is_error:
-        return kept
-    return f"it reports an error: {format_command('tasks retry', task.id, *named)} runs the same again, as a new task"
+        return expiry
+    return f"it reports an error: {format_command('tasks retry', task.id, *store_option)} runs it again, as a new task"
 
 
-def _doctor(named: tuple[str, ...]) -> str:
-    return shlex.join(["raincheck", "doctor", *named])
+def _doctor(store_option: tuple[str, ...]) -> str:
+    return shlex.join(["raincheck", "doctor", *store_option])
 
 
 # Text after a line that contains only \b is not rewrapped.
@@ -264,21 +270,21 @@ Examples:
   raincheck tasks show 019b76da40a1
   raincheck tasks show 019b76da40a1 --full --store /var/lib/tasks.db
 
-The beginning of an id is enough if only one task's begins so. It ends with 0, with 1 if there is no such task, or
-with 2 if the store can't be used.
+A prefix of an id is enough if no other id has it. Exit codes: 0 success; 1 there is no such task; 2 the store can't be
+used.
 """
 
 
 def show(
     ctx: typer.Context,
-    task_id: Annotated[str, typer.Argument(metavar="ID", help="The task's id, or how it begins.")],
+    task_id: Annotated[str, typer.Argument(metavar="ID", help="The task's id, or a prefix of it.")],
     store: StoreOption = None,
-    full: Annotated[bool, typer.Option("--full", help="Print arguments, results and errors whole.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Print arguments, results and errors in full.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show all that is known of a task.
+    """Show everything about a task.
 
-    What it is, what happened to it, and what to do next.
+    Prints its data, its history, and what to do next.
     """
 
     async def work(clock: Clock) -> bool:
@@ -297,4 +303,4 @@ def show(
 
 
 def advise_from_document(task: Task, document: dict[str, Any], now: datetime, store: str | None) -> list[str]:
-    return advise(task, [one["key"] for one in document["inputs"] if one["answered_at"] is None], now, store)
+    return advise(task, [item["key"] for item in document["inputs"] if item["answered_at"] is None], now, store)

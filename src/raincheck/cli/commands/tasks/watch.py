@@ -28,12 +28,12 @@ Examples:
 
 \b
   raincheck tasks watch
-  raincheck tasks watch 019b76da40a1 && echo it is done
+  raincheck tasks watch 019b76da40a1 && echo done
   raincheck tasks watch --json --store /var/lib/tasks.db | jq -r .status_message
 
-Without an id it shows all tasks that live, and those that begin meanwhile, until none lives any more. It ends with 0
-if all have completed, with 1 if one failed, was cancelled, ended with an error or is not there, or with 2 if the store
-can't be used. Ctrl-C stops the watching, and nothing else.
+Without an id it shows all live tasks, including those that start later, until no task is live. Ctrl-C stops the
+command, not the tasks. Exit codes: 0 all tasks have completed; 1 a task failed, was cancelled, ended with an error or
+does not exist; 2 the store can't be used.
 """
 
 REFRESH = 4
@@ -43,14 +43,14 @@ REFRESH = 4
 def watch(
     ctx: typer.Context,
     task_ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID]...", help="The tasks. The beginning of an id is enough.")
+        list[str] | None, typer.Argument(metavar="[ID]...", help="The tasks. A prefix of an id is enough.")
     ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show tasks as they change, until they end.
 
-    Live on a terminal, else a line for each change.
+    A live table on a terminal, else a line for each change.
     """
 
     async def work(clock: Clock) -> bool:
@@ -60,52 +60,54 @@ def watch(
             if as_json:
                 return await follow(TaskWatcher(opened, ids, now=clock.now()), print_json)
             if console.is_terminal:
-                board = LiveTaskTable(console, clock)
-                return await follow(TaskWatcher(opened, ids, now=clock.now()), board.update, board.live())
+                table = LiveTaskTable(console, clock)
+                return await follow(TaskWatcher(opened, ids, now=clock.now()), table.update, table.live())
             return await follow(TaskWatcher(opened, ids, now=clock.now()), line_printer(console))
 
     run_on_store(ctx, work)
 
 
-async def _ids(store: Store, given: list[str] | None, clock: Clock) -> list[TaskId] | None:
-    return [(await find_task(store, one, now=clock.now())).id for one in given] if given else None
+async def _ids(store: Store, id_prefixes: list[str] | None, clock: Clock) -> list[TaskId] | None:
+    return (
+        [(await find_task(store, id_prefix, now=clock.now())).id for id_prefix in id_prefixes] if id_prefixes else None
+    )
 
 
 async def follow(
     watcher: TaskWatcher, report: Callable[[TaskSnapshot], None], display: AbstractContextManager[object] | None = None
 ) -> bool:
     """Report each change, and return at the end whether all tasks have completed."""
-    is_fine = True
+    all_completed = True
     with display or nullcontext():
-        async for seen in watcher.changes():
-            report(seen)
-            task = seen.task
+        async for snapshot in watcher.changes():
+            report(snapshot)
+            task = snapshot.task
             has_ended = task is None or task.is_terminal
             if has_ended and (task is None or task.phase is not Phase.COMPLETED or task.is_error):
-                is_fine = False
-    return is_fine
+                all_completed = False
+    return all_completed
 
 
-def print_json(seen: TaskSnapshot) -> None:
+def print_json(snapshot: TaskSnapshot) -> None:
     """Print a change as a line of JSON."""
-    told = {"id": seen.task_id, "status": None} if seen.task is None else serialize_task(seen.task)
-    typer.echo(json.dumps(told, separators=(",", ":")))
+    data = {"id": snapshot.task_id, "status": None} if snapshot.task is None else serialize_task(snapshot.task)
+    typer.echo(json.dumps(data, separators=(",", ":")))
 
 
 def line_printer(console: Console) -> Callable[[TaskSnapshot], None]:
     """Return a function that prints a line for each change."""
 
-    def tell(seen: TaskSnapshot) -> None:
-        console.print(Text("  ").join(_cells(seen)), soft_wrap=True)
+    def print_line(snapshot: TaskSnapshot) -> None:
+        console.print(Text("  ").join(_cells(snapshot)), soft_wrap=True)
         console.file.flush()
 
-    return tell
+    return print_line
 
 
-def _cells(seen: TaskSnapshot) -> list[Text]:
-    if seen.task is None:
-        return [Text(format_id(seen.task_id)), Text("is not kept any longer")]
-    task = seen.task
+def _cells(snapshot: TaskSnapshot) -> list[Text]:
+    if snapshot.task is None:
+        return [Text(format_id(snapshot.task_id)), Text("is no longer stored")]
+    task = snapshot.task
     cells = [Text(format_timestamp(task.updated_at) or ""), Text(format_id(task.id)), Text(format_tool(task.tool))]
     state = format_task_progress(task)
     return [*cells, format_status(task), *([Text(state)] if state else [])]
@@ -118,26 +120,26 @@ class LiveTaskTable:
         self._console = console
         self._clock = clock
         self._tasks: dict[TaskId, Task] = {}
-        self._gone: list[TaskId] = []
+        self._deleted: list[TaskId] = []
 
     def live(self) -> Live:
         """Return a display that refreshes regularly, and leaves its last state on the terminal."""
         return Live(get_renderable=self.render, console=self._console, refresh_per_second=REFRESH)
 
-    def update(self, seen: TaskSnapshot) -> None:
-        if seen.task is None:
-            self._tasks.pop(seen.task_id, None)
-            self._gone.append(seen.task_id)
+    def update(self, snapshot: TaskSnapshot) -> None:
+        if snapshot.task is None:
+            self._tasks.pop(snapshot.task_id, None)
+            self._deleted.append(snapshot.task_id)
         else:
-            self._tasks[seen.task_id] = seen.task
+            self._tasks[snapshot.task_id] = snapshot.task
 
     def render(self) -> RenderableType:
-        room = max(3, self._console.height - 4)
+        max_rows = max(3, self._console.height - 4)
         tasks = sorted(self._tasks.values(), key=lambda task: (not task.is_terminal, task.created_at), reverse=True)
         parts: list[RenderableType] = (
-            [task_table(tasks[:room], self._clock.now(), self._console.width)] if tasks else []
+            [task_table(tasks[:max_rows], self._clock.now(), self._console.width)] if tasks else []
         )
-        if len(tasks) > room:
-            parts.append(Text(f"and {len(tasks) - room} more", "dim"))
-        parts += [Text(f"{printable(format_id(one))} is not kept any longer") for one in self._gone[-3:]]
+        if len(tasks) > max_rows:
+            parts.append(Text(f"and {len(tasks) - max_rows} more", "dim"))
+        parts += [Text(f"{printable(format_id(task_id))} is no longer stored") for task_id in self._deleted[-3:]]
         return Group(*(parts or [Text("no tasks live", "dim")]))

@@ -23,8 +23,8 @@ Examples:
   raincheck workflow check workflows.yaml
   raincheck workflow check workflows/ --json
 
-Nothing is run, and nothing is reached. Faults are told one a line, as FILE:LINE: WHERE: MESSAGE. It ends with 0 if
-there are none, with 1 if there are some, or with 2 if there is no such file.
+Nothing is run, and no connection is made. Each fault is one line, as FILE:LINE: WHERE: MESSAGE. Exit codes: 0 no
+faults; 1 the file has faults; 2 there is no such file.
 """
 
 FileArgument = Annotated[
@@ -34,26 +34,31 @@ FileArgument = Annotated[
 
 def check(
     file: FileArgument,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say what is wrong with a file of workflows, or what there is in it."""
+    """Check a file of workflows, and list what it contains."""
     try:
         definitions = load_workflow_files(file).definitions
     except RaincheckError as error:
         fail_with_error(error, as_json=as_json, diagnostics_exit_code=ExitCode.FAILED)
     if as_json:
         shown = [
-            {"name": one.name, "version": one.version, "description": one.description, "input": one.input_schema}
-            for one in definitions.values()
+            {
+                "name": definition.name,
+                "version": definition.version,
+                "description": definition.description,
+                "input": definition.input_schema,
+            }
+            for definition in definitions.values()
         ]
         typer.echo(format_json({"faults": [], "workflows": shown}))
         return
-    many = "1 workflow" if len(definitions) == 1 else f"{len(definitions)} workflows"
-    typer.echo(f"{file}: {many}, no faults")
-    for one in definitions.values():
-        takes = ", ".join(one.input_schema.get("properties") or ()) or "nothing"  # type: ignore[union-attr] # of an object
-        said = f": {printable(one.description)}" if one.description else ""
-        typer.echo(f"  {one.name} (version {one.version}, takes {takes}){said}")
+    count = "1 workflow" if len(definitions) == 1 else f"{len(definitions)} workflows"
+    typer.echo(f"{file}: {count}, no faults")
+    for definition in definitions.values():
+        takes = ", ".join(definition.input_schema.get("properties") or ()) or "nothing"  # type: ignore[union-attr] # of an object
+        description = f": {printable(definition.description)}" if definition.description else ""
+        typer.echo(f"  {definition.name} (version {definition.version}, takes {takes}){description}")
 
 
 # Text after a line that contains only \b is not rewrapped.
@@ -65,8 +70,8 @@ Examples:
   raincheck workflow graph workflows.yaml release --format svg --output release.svg
 
 Mermaid is text that GitHub, GitLab and many editors draw; without a NAME, all workflows of the file are printed. SVG is
-a picture of one workflow, for any browser. It ends with 0, or with 2 if the file, or what is to be written, can't be
-used.
+a picture of one workflow, for any browser. Exit codes: 0 success; 2 the file can't be used, or the output can't be
+written.
 """
 
 
@@ -79,18 +84,16 @@ class GraphFormat(StrEnum):
 
 def graph(
     file: FileArgument,
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Which workflow to draw.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The workflow to draw.")] = None,
     kind: Annotated[
         GraphFormat, typer.Option("--format", metavar="FORMAT", help="mermaid, or svg.", show_default=False)
     ] = GraphFormat.MERMAID,
-    output: Annotated[Path | None, typer.Option(metavar="PATH", help="Write it there, and not to stdout.")] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print a JSON object with what is drawn, by workflow.")
-    ] = False,
+    output: Annotated[Path | None, typer.Option(metavar="PATH", help="Write to this file instead of stdout.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object of drawings, by workflow.")] = False,
 ) -> None:
     """Draw workflows, as Mermaid text or as SVG."""
     try:
-        drawn = _draw(load_workflow_files(file), name, kind, may_be_many=as_json)
+        drawn = _draw(load_workflow_files(file), name, kind, allow_many=as_json)
         text = _as_json(drawn) if as_json else "\n".join(drawn.values())
         if output is None:
             typer.echo(text, nl=not text.endswith("\n"))
@@ -101,7 +104,7 @@ def graph(
         fail_with_error(error, as_json=as_json)
 
 
-def _draw(workflows: "Workflows", name: str | None, kind: GraphFormat, *, may_be_many: bool) -> dict[str, str]:
+def _draw(workflows: "Workflows", name: str | None, kind: GraphFormat, *, allow_many: bool) -> dict[str, str]:
     from raincheck.workflows.graph import as_mermaid, as_svg, graph_of
 
     chosen = (
@@ -109,13 +112,13 @@ def _draw(workflows: "Workflows", name: str | None, kind: GraphFormat, *, may_be
         if name is None
         else [find_workflow(workflows.file, workflows.definitions, name)]
     )
-    if kind is GraphFormat.SVG and len(chosen) > 1 and not may_be_many:
+    if kind is GraphFormat.SVG and len(chosen) > 1 and not allow_many:
         names = ", ".join(sorted(workflows.definitions))
-        raise UsageError(f"a picture is of one workflow, and {workflows.file} has several: say which of {names}")
+        raise UsageError(f"an SVG shows one workflow, but {workflows.file} has several: name one of {names}")
     draw = as_svg if kind is GraphFormat.SVG else as_mermaid
-    drawn = {one.name: draw(graph_of(one)) for one in chosen}
-    if len(drawn) > 1 and not may_be_many:
-        return {one: f"%% {one}\n{text}" for one, text in drawn.items()}
+    drawn = {definition.name: draw(graph_of(definition)) for definition in chosen}
+    if len(drawn) > 1 and not allow_many:
+        return {name: f"%% {name}\n{text}" for name, text in drawn.items()}
     return drawn
 
 

@@ -1,7 +1,7 @@
-"""`raincheck workflow run`: run a workflow in this process as a task, and monitor it like any call.
+"""`raincheck workflow run`: run a workflow in this process as a task, and monitor it like a call.
 
 The file of workflows is served inside this process, and its task can be resumed later by the command that serves the
-file. A run may start at a step: it then takes its arguments, and the results of earlier steps, from an earlier run.
+file. A run may start at a step: it then takes its arguments, and the results of previous steps, from an previous run.
 """
 
 import asyncio
@@ -78,8 +78,8 @@ class InProcessTarget:
     def __init__(self, tasks: WorkflowTasks, store: str | None) -> None:
         self._tasks = tasks
         words = [*_program(), "serve", str(tasks.path), *([] if store is None else ["--store", store])]
-        self._covered = redact_command(words)
-        self.display_name = self._covered.text
+        self._redacted = redact_command(words)
+        self.display_name = self._redacted.text
         # In the form of a command that was started in this folder.
         self.name = f"cd {shlex.quote(str(Path.cwd()))} && {shlex.join(words)}"
 
@@ -89,12 +89,12 @@ class InProcessTarget:
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[TransportStreams]:
         server = lowlevel_of(self._tasks.server)
-        async with create_client_server_memory_streams() as (ours, theirs):
-            serving = asyncio.ensure_future(server.run(*theirs, server.create_initialization_options()))
+        async with create_client_server_memory_streams() as (client_streams, server_streams):
+            serving = asyncio.ensure_future(server.run(*server_streams, server.create_initialization_options()))
             try:
-                yield ours
+                yield client_streams
             finally:
-                await ours[1].aclose()
+                await client_streams[1].aclose()
                 await asyncio.wait([serving])
 
     def stderr_tail(self) -> str:
@@ -104,7 +104,7 @@ class InProcessTarget:
         return None
 
     def redact(self, text: str) -> str:
-        return self._covered.redact(text)
+        return self._redacted.redact(text)
 
 
 def _program() -> list[str]:
@@ -123,34 +123,37 @@ Examples:
   raincheck workflow run workflows.yaml release @arguments.json --store tasks.db
   raincheck workflow run workflows.yaml release --from publish
 
-Arguments are name=value, read as the workflow's input says; name:=JSON; @file.json or - (stdin) for an object with all
-of them. With --from, what the steps before that one came to is taken from the latest run of this workflow, or from
-the task that --task names, and so are its arguments, unless they are given anew. On a terminal, what the workflow asks
-is asked there, and Ctrl-C offers to detach or to cancel. Tasks of this file that were left before go on meanwhile.
+Arguments are name=value, parsed by the workflow's input schema; name:=JSON; @file.json or - (stdin) for an object with
+all of them. With --from, the results of the previous steps are taken from the latest run of this workflow, or from the
+task that --task names. So are the arguments that are not given. On a terminal, the command asks the questions of the
+workflow, and Ctrl-C offers to detach or to cancel. Unfinished tasks of this file also run while the command runs.
 {EXIT_CODES_HELP}"""
 
 
 def run(
     file: FileArgument,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Which workflow to run.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The workflow to run.")],
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="What to run it with.")
+        list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="The arguments of the workflow.")
     ] = None,
     step: Annotated[
-        str | None, typer.Option("--from", metavar="STEP", help="Begin there, with earlier results of what is before.")
+        str | None,
+        typer.Option(
+            "--from", metavar="STEP", help="Start at this step, with the previous steps' results of an earlier run."
+        ),
     ] = None,
     task_id: Annotated[
-        str | None, typer.Option("--task", metavar="ID", help="For --from: the task whose results to take.")
+        str | None, typer.Option("--task", metavar="ID", help="For --from: the task to take the results from.")
     ] = None,
     store: StoreOption = None,
     timeout: TimeoutOption = None,
     calls: CallsOption = None,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Show what is logged meanwhile.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show the log on stderr.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run a workflow here, and wait for its result."""
     if task_id is not None and step is None:
-        fail("--task says whose results to take: say from which step on, with --from", as_json=as_json)
+        fail("--task requires --from: name the step to start at", as_json=as_json)
     # Imported here: the SDK takes most of a second to import, and other commands don't need it.
     from raincheck.workflows.serve import WorkflowTasks
 
@@ -158,7 +161,7 @@ def run(
         tasks = WorkflowTasks(file)
     except RaincheckError as error:
         fail_with_error(error, as_json=as_json)
-    wishes = ConnectionOptions(
+    options = ConnectionOptions(
         headers=None,
         calls_path=calls,
         connect_timeout=DEFAULT_CONNECT_TIMEOUT,
@@ -166,13 +169,13 @@ def run(
         as_json=as_json,
         timeout=timeout,
     )
-    asked = RunRequest(name, arguments or [], store, step, task_id)
-    run_command(run_workflow(tasks, asked, wishes), as_json=as_json)
+    request = RunRequest(name, arguments or [], store, step, task_id)
+    run_command(run_workflow(tasks, request, options), as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True)
 class PreviousRun:
-    """The arguments and the step results that a run takes from an earlier one."""
+    """The arguments and the step results that a run takes from an earlier run."""
 
     arguments: dict[str, Any]
     restored: dict[str, Json] | None
@@ -189,22 +192,22 @@ async def load_previous_run(
     """
     pipeline = _pipeline_with(definition, step)
     clock = StoreClock()
-    # With an operator's rights: a run that a server made for another caller can be resumed here, too.
+    # With an operator's rights: the earlier run may belong to another caller of a server.
     async with open_operator_store(_store_of(tasks), clock) as store:
         task = await _find(store, tasks, definition.name, task_id, clock)
         journal = await store.journal(task.id, Scope.everything(), now=clock.now())
     arguments = cast("dict[str, Any]", decode(journal.arguments))
     before = cast("dict[str, Json]", arguments.pop(RESTORED, {}))
-    checkpoints = {one.name: decode(one.result) for one in journal.steps}
+    checkpoints = {step.name: decode(step.result) for step in journal.steps}
     restored = _results_to_restore(pipeline, step, before, checkpoints)
-    anew = [one for one in pipeline.plan.order if one in pipeline.predecessors(step) and one not in restored]
-    many = "1 result of a step is that" if len(restored) == 1 else f"{len(restored)} results of steps are those"
-    echo_err(f"{many} of task {format_id(task.id)}")
-    if anew:
-        echo_err(f"of what is before {step}, it has no result of {', '.join(anew)}: that is seen to anew")
-    takes = as_object(definition.input_schema.get("properties"))
-    # The file may have changed since. Arguments that the workflow no longer takes are dropped.
-    return PreviousRun({one: value for one, value in arguments.items() if one in takes}, restored)
+    missing = [name for name in pipeline.plan.order if name in pipeline.predecessors(step) and name not in restored]
+    count = "the result of 1 step" if len(restored) == 1 else f"the results of {len(restored)} steps"
+    echo_err(f"using {count} from task {format_id(task.id)}")
+    if missing:
+        echo_err(f"that task has no result of {', '.join(missing)}, before {step}: running again")
+    properties = as_object(definition.input_schema.get("properties"))
+    # The file may have changed since. Arguments that the workflow no longer accepts are dropped.
+    return PreviousRun({name: value for name, value in arguments.items() if name in properties}, restored)
 
 
 def _results_to_restore(
@@ -212,23 +215,23 @@ def _results_to_restore(
 ) -> dict[str, Json]:
     from raincheck.workflows.load import find_restorable
 
-    kept = {one: result for one, result in before.items() if one != step and _is_not_after(pipeline, one, step)}
-    return {**kept, **find_restorable(pipeline, step, checkpoints)}
+    inherited = {
+        name: result for name, result in before.items() if name != step and _is_not_after(pipeline, name, step)
+    }
+    return {**inherited, **find_restorable(pipeline, step, checkpoints)}
 
 
-def _is_not_after(pipeline: "Pipeline", one: str, step: str) -> bool:
-    return one in pipeline.plan.order and step not in pipeline.predecessors(one)
+def _is_not_after(pipeline: "Pipeline", name: str, step: str) -> bool:
+    return name in pipeline.plan.order and step not in pipeline.predecessors(name)
 
 
 def _pipeline_with(definition: WorkflowDefinition, step: str) -> "Pipeline":
     from raincheck.workflows.pipelines.pipeline import Pipeline
 
     if not isinstance(definition, Pipeline):
-        raise UsageError(f"{definition.name} has states and no steps: --from is for pipelines")
+        raise UsageError(f"{definition.name} has states, not steps: --from is only for pipelines")
     if step not in definition.plan.order:
-        raise UsageError(
-            f"{definition.name} has no step {step!r} to begin with: it has {', '.join(definition.plan.order)}"
-        )
+        raise UsageError(f"{definition.name} has no step {step!r}: its steps are {', '.join(definition.plan.order)}")
     return definition
 
 
@@ -242,37 +245,37 @@ async def _find(store: Store, tasks: WorkflowTasks, name: str, task_id: str | No
     if task_id is not None:
         task = await find_task(store, task_id, now=now)
         if task.tool.name != name:
-            raise UsageError(f"task {format_id(task.id)} is of {task.tool.name}, and not of {name}")
+            raise UsageError(f"task {format_id(task.id)} is a run of {task.tool.name}, not of {name}")
         return task
     query = TaskQuery(Scope.for_namespace(tasks.options.namespace), tool=name)
     page = await store.list_tasks(query, now=now, limit=PAGE_LIMIT)
-    # Tasks that other workflows started belong to those.
+    # Tasks with a parent were started by other workflows.
     ended = [task for task in page.tasks if task.is_terminal and task.parent_id is None]
     if not ended:
         namespace = tasks.options.namespace
         raise UsageError(
-            f"no run of {name} has ended in namespace {namespace!r} of this store, which is that of the file's name: "
-            f"name its task with --task, or run it without --from"
+            f"no run of {name} has ended in namespace {namespace!r} (from the file's name) of this store: "
+            f"name a task with --task, or run without --from"
         )
     return ended[0]
 
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """The workflow to run, and how."""
+    """The workflow to run, with its arguments and the step to start at."""
 
     name: str
     arguments: list[str]
     """The workflow's arguments, as typed."""
     store: str | None
     step: str | None
-    """The step to start with; None for all of them."""
+    """The step to start at; None for the first step."""
     task_id: str | None
-    """The task whose results to take; None for that of the latest run."""
+    """The task to take results from; None for the latest run."""
 
 
 class _StepLogHandler(logging.Handler):
-    """Prints what functions of steps raise: the user of this command is its operator, and there is no other log."""
+    """Prints the exceptions of steps: the user of this command is the operator, and there is no other log."""
 
     def emit(self, record: logging.LogRecord) -> None:
         echo_err(self.format(record))
@@ -297,59 +300,59 @@ async def run_workflow(tasks: WorkflowTasks, request: RunRequest, options: Conne
     """
     if not options.is_verbose:
         silence_library_logs()
-    definition, given = find_workflow(tasks.path, tasks.definitions, request.name), read_files(request.arguments)
+    definition, inputs = find_workflow(tasks.path, tasks.definitions, request.name), read_files(request.arguments)
     tasks.configure(store=request.store)
     if isinstance(resolve_address(tasks.options.store), MemoryAddress):
         raise UsageError(
-            "what is kept in memory: ends with this command, and nobody could come back to it: name a file with --store"
+            "a store in memory ends with this command, so its tasks could not be resumed: name a file with --store"
         )
-    target, book = InProcessTarget(tasks, request.store), DeferredSavedCalls(calls_path(options.calls_path))
-    # Find out whether the saved calls are usable before there is a task.
-    await book.list_refs()
-    manner, scene = make_reporter(target, book, options), CallUI(request.name, options.timeout)
-    earlier = await _earlier(tasks, definition, request)
-    anew = parse_arguments(given, definition.input_schema)
-    arguments = {**earlier.arguments, **anew}
+    target, saved_calls = InProcessTarget(tasks, request.store), DeferredSavedCalls(calls_path(options.calls_path))
+    # Fail before there is a task if the saved calls can't be used.
+    await saved_calls.list_refs()
+    reporter, ui = make_reporter(target, saved_calls, options), CallUI(request.name, options.timeout)
+    previous = await _load_previous(tasks, definition, request)
+    new_arguments = parse_arguments(inputs, definition.input_schema)
+    arguments = {**previous.arguments, **new_arguments}
     check_arguments(request.name, arguments, definition.input_schema, verb="run")
-    _warn_changed_arguments(earlier, anew)
-    with scene.open(), _StepLogHandler.attached(is_verbose=options.is_verbose):
+    _warn_changed_arguments(previous, new_arguments)
+    with ui.open(), _StepLogHandler.attached(is_verbose=options.is_verbose):
         async with tasks.running() as engine:
-            guard = scene.monitor.wait_for_server
+            guard = ui.monitor.wait_for_server
             async with connect_client(
                 target,
-                saved_calls=book,
-                elicitation_callback=scene.prompter,
+                saved_calls=saved_calls,
+                elicitation_callback=ui.prompter,
                 timeout=options.connect_timeout,
                 guard=guard,
             ) as client:
-                scene.monitor.start_timeout()
-                slip = await _begin(engine, target, definition, arguments, earlier)
-                await book.add(slip)
-                return await scene.wait_for_end(client.resume(slip), manner)
+                ui.monitor.start_timeout()
+                task_ref = await _submit(engine, target, definition, arguments, previous)
+                await saved_calls.add(task_ref)
+                return await ui.wait_for_end(client.resume(task_ref), reporter)
 
 
-async def _earlier(tasks: WorkflowTasks, definition: WorkflowDefinition, asked: RunRequest) -> PreviousRun:
-    if asked.step is None:
+async def _load_previous(tasks: WorkflowTasks, definition: WorkflowDefinition, request: RunRequest) -> PreviousRun:
+    if request.step is None:
         return PreviousRun({}, None)
-    return await load_previous_run(tasks, definition, asked.step, asked.task_id)
+    return await load_previous_run(tasks, definition, request.step, request.task_id)
 
 
-def _warn_changed_arguments(earlier: PreviousRun, anew: dict[str, Any]) -> None:
-    """Warn if results are restored that were computed with other arguments."""
-    others = [name for name, value in anew.items() if earlier.arguments.get(name) != value]
-    if earlier.restored and others:
-        echo_err(f"careful: {', '.join(others)} is not what the earlier run had, whose results are taken as they are")
+def _warn_changed_arguments(previous: PreviousRun, new_arguments: dict[str, Any]) -> None:
+    """Warn if restored results were computed with different arguments."""
+    changed = [name for name, value in new_arguments.items() if previous.arguments.get(name) != value]
+    if previous.restored and changed:
+        echo_err(f"warning: the earlier run, whose results are used, had different values of {', '.join(changed)}")
 
 
-async def _begin(
+async def _submit(
     engine: Engine,
     target: InProcessTarget,
     definition: WorkflowDefinition,
     arguments: dict[str, Any],
-    earlier: PreviousRun,
+    previous: PreviousRun,
 ) -> TaskRef:
-    """Create the task. It is submitted directly: no caller may supply the results of steps."""
-    restored = {} if earlier.restored is None else {RESTORED: earlier.restored}
+    """Create the task. It is submitted directly, since callers must not supply the results of steps."""
+    restored = {} if previous.restored is None else {RESTORED: previous.restored}
     task = await engine.submit(
         definition.name,
         {**arguments, **restored},

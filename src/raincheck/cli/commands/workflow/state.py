@@ -31,7 +31,7 @@ Examples:
   raincheck workflow state 019b76da40a1
   raincheck workflow state 019b76da40a1 --store /var/lib/tasks.db --json
 
-It ends with 0, with 1 if there is no such process, or with 2 if the store can't be used.
+Exit codes: 0 success; 1 there is no such instance; 2 the store can't be used.
 """
 TAKE_EPILOG = """
 Examples:
@@ -41,18 +41,15 @@ Examples:
   raincheck workflow take 019b76da40a1 reject --reason 'two records are missing'
   raincheck workflow take 019b76da40a1 submit text='all of it' pages:=3
 
-It ends with 0, with 1 if the workflow does not allow it, or with 2 if the store can't be used, or what was given can't
-be read.
+Exit codes: 0 success; 1 the workflow does not allow the transition; 2 the store or the arguments can't be used.
 """
 
-DEFINITION_UNAVAILABLE = (
-    "its transitions are known only to the program that has its workflow, which is written in Python"
-)
+DEFINITION_UNAVAILABLE = "its transitions are known only to the program that defines its workflow in Python"
 
 MAX_DATA_LENGTH = 300
 """The maximum number of characters of an instance's data. JSON output has all of it."""
 
-IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The process: its task's id, or how that begins.")]
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The instance: its task's id, or a prefix of it.")]
 
 
 class NotAnInstance(TaskError):
@@ -64,25 +61,25 @@ class DefinitionUnavailable(NotAnInstance):
 
 
 def state(ctx: typer.Context, task_id: IdArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Say where a process is, and what leads on from there."""
+    """Show the state of a workflow instance, and its transitions."""
 
     async def work(clock: Clock) -> bool:
         async with open_operator_store(store, clock) as opened:
             task = await find_task(opened, task_id, now=clock.now())
-            here = _state_of(task)
+            state_name = _state_of(task)
             data = (await load_task_document(opened, task, now=clock.now()))["variables"] or {}
-            ways = () if task.is_terminal else await _available(opened, task, clock)
+            transitions = () if task.is_terminal else await _available(opened, task, clock)
         if as_json:
-            known = None if ways is None else [asdict(one) for one in ways]
-            typer.echo(format_json({**serialize_task(task), "data": data, "transitions": known}))
+            listed = None if transitions is None else [asdict(transition) for transition in transitions]
+            typer.echo(format_json({**serialize_task(task), "data": data, "transitions": listed}))
             return True
-        typer.echo(f"{_named(task)} is in {printable(here)}, and {task.status}")
+        typer.echo(f"{_format_instance(task)} is in {printable(state_name)}, and {task.status}")
         if data:
             typer.echo(f"  its data: {printable(clip_text(json.dumps(data, ensure_ascii=False), MAX_DATA_LENGTH))}")
-        if ways is None:
+        if transitions is None:
             typer.echo(f"  {DEFINITION_UNAVAILABLE}")
-        for one in ways or ():
-            typer.echo(f"  {_describe_transition(one)}")
+        for transition in transitions or ():
+            typer.echo(f"  {_describe_transition(transition)}")
         return True
 
     run_on_store(ctx, work)
@@ -91,38 +88,40 @@ def state(ctx: typer.Context, task_id: IdArgument, store: StoreOption = None, as
 def take(
     ctx: typer.Context,
     task_id: IdArgument,
-    action: Annotated[str, typer.Argument(metavar="TRANSITION", help="What leads on from the state it is in.")],
+    action: Annotated[str, typer.Argument(metavar="TRANSITION", help="A transition from its current state.")],
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME=VALUE...]", help="What is added to its data.")
+        list[str] | None, typer.Argument(metavar="[NAME=VALUE...]", help="Values to add to its data.")
     ] = None,
-    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Why; it is kept in the history.")] = None,
+    reason: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="The reason, which is stored in the history.")
+    ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Take a process along one of its transitions, if its workflow allows that now."""
+    """Take a transition of a workflow instance, if its workflow allows that now."""
 
     async def work(clock: Clock) -> bool:
         data = parse_arguments(await asyncio.to_thread(read_files, words or ()), {})
         async with open_operator_store(store, clock) as opened:
             task = await find_task(opened, task_id, now=clock.now())
-            processes = await _open_instances(opened, task, clock)
-            after = await processes.transition(task.id, action, owner=task.owner, actor=ACTOR, reason=reason, data=data)
+            instances = await _open_instances(opened, task, clock)
+            after = await instances.transition(task.id, action, owner=task.owner, actor=ACTOR, reason=reason, data=data)
         if as_json:
             typer.echo(format_json(serialize_task(after)))
             return True
-        typer.echo(f"{_named(after)} is in {printable(_state_of(after))} now")
+        typer.echo(f"{_format_instance(after)} is now in {printable(_state_of(after))}")
         return True
 
     run_on_store(ctx, work)
 
 
 async def _available(store: Store, task: Task, clock: Clock) -> tuple[AvailableTransition, ...] | None:
-    """Return the transitions of the current state; None if only the program that has the workflow knows them."""
+    """Return the transitions of the current state; None if only the program that defines the workflow knows them."""
     try:
-        processes = await _open_instances(store, task, clock)
+        instances = await _open_instances(store, task, clock)
     except DefinitionUnavailable:
         return None
-    return tuple(await processes.available_transitions(task.id, owner=task.owner))
+    return tuple(await instances.available_transitions(task.id, owner=task.owner))
 
 
 async def _open_instances(store: Store, task: Task, clock: Clock) -> WorkflowInstances:
@@ -134,13 +133,14 @@ async def _open_instances(store: Store, task: Task, clock: Clock) -> WorkflowIns
     """
     state = _state_of(task)
     if task.is_terminal:
-        raise NotAnInstance(task.id, f"task {format_id(task.id)} can't be taken anywhere: it has ended in {state!r}")
+        raise NotAnInstance(task.id, f"task {format_id(task.id)} has no transitions: it has ended in {state!r}")
     definition = (await store.save_definitions(task.namespace, {})).get(task.tool)
     if definition is None:
         raise DefinitionUnavailable(
             task.id,
-            f"nobody kept the definition of {task.tool.name!r} in version {task.tool.version!r}, as for workflows that "
-            f"are written in Python: use `engine.instances.transition` in the program that has it",
+            f"the definition of {task.tool.name!r} in version {task.tool.version!r} is not stored, as for all "
+            f"workflows "
+            f"in Python: use `engine.instances.transition` in the program that defines it",
         )
     from raincheck.workflows.load import restore_definition
 
@@ -152,16 +152,16 @@ async def _open_instances(store: Store, task: Task, clock: Clock) -> WorkflowIns
 def _state_of(task: Task) -> str:
     if task.state is None:
         raise NotAnInstance(
-            task.id, f"task {format_id(task.id)} is no process: its tool {task.tool.name!r} has no states"
+            task.id, f"task {format_id(task.id)} is not a workflow instance: its tool {task.tool.name!r} has no states"
         )
     return task.state.name
 
 
-def _named(task: Task) -> str:
+def _format_instance(task: Task) -> str:
     return f"{format_id(task.id)} ({printable(task.tool.name)})"
 
 
-def _describe_transition(one: AvailableTransition) -> str:
-    reason = ", with a reason" if one.requires_reason else ""
-    closed = "" if one.closed is None else f" (closed: {printable(one.closed)})"
-    return f"{printable(one.action)} leads to {printable(one.to)}{reason}{closed}"
+def _describe_transition(transition: AvailableTransition) -> str:
+    reason = ", with a reason" if transition.requires_reason else ""
+    closed = "" if transition.closed is None else f" (closed: {printable(transition.closed)})"
+    return f"{printable(transition.action)} leads to {printable(transition.to)}{reason}{closed}"

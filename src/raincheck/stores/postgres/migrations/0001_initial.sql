@@ -1,7 +1,7 @@
 -- Times and durations are whole microseconds (times since 1970 in UTC). Owners are JSON, see core/owner.py. Texts sort by
--- their bytes, whatever the database's own order is, so that every store lists tasks alike.
+-- their bytes, whatever the database's collation is, so that every store lists tasks alike.
 
--- A task's record: small, and rewritten with every change, so nothing large is kept here.
+-- A task's record: small, and rewritten with every change, so nothing large is stored here.
 CREATE TABLE tasks (
     pk BIGINT PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
     id TEXT COLLATE "C" NOT NULL UNIQUE,
@@ -38,12 +38,12 @@ CREATE TABLE tasks (
     finished_at BIGINT,
     expires_at BIGINT,
     turn BIGINT NOT NULL DEFAULT 0,
-    -- Where a process is in its workflow, and what it is about.
+    -- The state of an instance in its workflow, and its subject.
     state TEXT COLLATE "C",
     state_since BIGINT,
     state_number BIGINT,
     subject TEXT COLLATE "C",
-    -- The job that was queued with the task, when it last entered the queue.
+    -- The job that was queued with the task when it last entered the queue.
     job_id BIGINT,
     CHECK (phase IN ('queued', 'running', 'parked', 'paused', 'completed', 'failed', 'cancelled')),
     CHECK ((phase IN ('completed', 'failed', 'cancelled')) = (finished_at IS NOT NULL)),
@@ -56,7 +56,7 @@ CREATE TABLE tasks (
     CHECK (due_at IS NULL OR phase IN ('parked', 'paused'))
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05);
 
--- The last line of defence: whatever a program does, a task moves only as the lifecycle's table allows.
+-- The last line of defence: whatever a program does, a task changes its phase only as the lifecycle table allows.
 CREATE FUNCTION refuse_change_of_phase() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION 'the lifecycle does not allow this change of phase' USING ERRCODE = 'check_violation';
@@ -81,7 +81,7 @@ CREATE INDEX tasks_of_parent ON tasks (parent_id, created_at, id) WHERE parent_i
 CREATE UNIQUE INDEX tasks_by_key ON tasks (namespace, owner, idempotency_key) WHERE idempotency_key IS NOT NULL;
 CREATE INDEX tasks_of_state ON tasks (namespace, tool, state, created_at, id) WHERE state IS NOT NULL;
 CREATE INDEX tasks_of_subject ON tasks (namespace, subject, created_at, id) WHERE subject IS NOT NULL;
--- What looks for something to do. Each index holds only what is to be found, so finished tasks cost nothing here.
+-- Searches for work. Each index holds only the tasks that its search can find, so finished tasks cost nothing here.
 CREATE INDEX tasks_in_line ON tasks (namespace, priority DESC, turn, created_at, id, tool, tool_version)
 WHERE phase = 'queued';
 CREATE INDEX tasks_by_turn ON tasks (namespace, owner, priority, (fence > 0), turn) WHERE phase = 'queued';
@@ -92,7 +92,7 @@ CREATE INDEX tasks_with_deadline ON tasks (deadline_at) WHERE deadline_at IS NOT
 CREATE INDEX tasks_expiring ON tasks (expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX tasks_live ON tasks (namespace, owner, phase) WHERE finished_at IS NULL;
 
--- How far each line has been served: the highest turn that was ever claimed from it.
+-- How far each queue (a namespace and a priority) has been served: the highest turn that was ever claimed from it.
 CREATE TABLE lines (
     namespace TEXT COLLATE "C" NOT NULL,
     priority BIGINT NOT NULL,
@@ -100,10 +100,10 @@ CREATE TABLE lines (
     PRIMARY KEY (namespace, priority)
 ) WITH (fillfactor = 50);
 
--- The turn of a task that enters the queue: after the last of its owner and kind, and after the one that its tool has been
--- served up to. That is the one of its line or, if tasks of the tool still wait from before it, the first of theirs.
--- Whole rows are compared, here and below, so that one index fits and no other (tasks_by_turn, tasks_of_tool): while the queue is
--- empty, which is when plans are made, others look as good, and are not when it is long.
+-- The turn of a task that enters the queue: after the last one of the same owner and kind, and after the turn that has been served
+-- for the tool. That is the served turn of the queue or, if tasks of the tool still wait from earlier turns, the first of these.
+-- Whole rows are compared, here and below, so that only one index fits (tasks_by_turn, tasks_of_tool): while the queue is
+-- empty, which is when plans are made, other indexes look as good, but are not when the queue is long.
 CREATE FUNCTION next_turn(
     its_namespace TEXT, its_owner TEXT, its_priority BIGINT, has_begun BOOLEAN, its_tool TEXT, its_version TEXT
 ) RETURNS BIGINT LANGUAGE plpgsql VOLATILE AS $$
@@ -132,8 +132,8 @@ BEGIN
 END;
 $$;
 
--- Whether anything waits that could be run with some tools: queued, or parked till a moment that has come. (A function, since it is
--- asked after a wait for the owner's other creations, and of what is there by then.)
+-- Whether any task of these tools waits: queued, or parked and due. (A function, since it runs after a wait for the owner's other
+-- creations, and has to see what is stored by then.)
 CREATE FUNCTION something_waits(its_namespace TEXT, tools TEXT[], versions TEXT[], moment BIGINT)
 RETURNS BOOLEAN LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -155,10 +155,10 @@ BEGIN
 END;
 $$;
 
--- What a quota asks of an owner: how many live tasks there are, counted no further than the limit, and when the task was
--- created that is the n-th latest, if that was after a moment. No other creation of the same owner passes until this
--- transaction ends: what is counted must not change in between. (So it is a function: a statement of its own would count
--- what was there before it waited.)
+-- The facts that a quota needs about an owner: the number of live tasks, counted no further than the limit, and the creation time of
+-- the n-th latest task, if it is after a given time. It blocks other creations of the same owner until this transaction ends: the
+-- counted tasks must not change in between. (So it is a function: a separate statement would count what was stored before it
+-- waited.)
 CREATE FUNCTION admit(
     its_namespace TEXT, its_owner TEXT, most_live BIGINT, most_created BIGINT, since BIGINT,
     OUT live BIGINT, OUT latest BIGINT
@@ -176,7 +176,7 @@ BEGIN
 END;
 $$;
 
--- What may be large and belongs to a task once: arguments, caller, variables, outcome. Plain JSON or sealed.
+-- Data of a task that may be large, one of each kind: arguments, caller, variables, outcome. Plain JSON or sealed.
 CREATE TABLE payloads (
     task_pk BIGINT NOT NULL REFERENCES tasks ON DELETE CASCADE,
     kind TEXT COLLATE "C" NOT NULL CHECK (kind IN ('arguments', 'caller', 'variables', 'outcome')),
@@ -184,7 +184,7 @@ CREATE TABLE payloads (
     PRIMARY KEY (task_pk, kind)
 );
 
--- Every change, in order and without gaps.
+-- Every change of a task, in order and without gaps.
 CREATE TABLE history (
     task_pk BIGINT NOT NULL REFERENCES tasks ON DELETE CASCADE,
     seq BIGINT NOT NULL,
@@ -212,7 +212,7 @@ CREATE TABLE steps (
     UNIQUE (task_pk, name, occurrence)
 );
 
--- Questions to the caller, and their answers.
+-- Input requests to the caller, and their answers.
 CREATE TABLE inputs (
     pk BIGINT PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
     task_pk BIGINT NOT NULL REFERENCES tasks ON DELETE CASCADE,
@@ -237,13 +237,13 @@ CREATE TABLE artifacts (
     UNIQUE (task_pk, name)
 );
 
--- Keys that servers sign and hash with, each made when it is first asked for. They are never replaced.
+-- Keys that servers sign and hash with, each created when it is first requested. They are never replaced.
 CREATE TABLE secrets (
     name TEXT COLLATE "C" NOT NULL PRIMARY KEY,
     bytes BYTEA NOT NULL CHECK (length(bytes) = 32)
 );
 
--- How long the tasks of each tool take, as text, see core/durations.py.
+-- The duration histogram of each tool, as text, see core/histogram.py.
 CREATE TABLE durations (
     namespace TEXT COLLATE "C" NOT NULL,
     tool TEXT COLLATE "C" NOT NULL,
@@ -251,7 +251,7 @@ CREATE TABLE durations (
     PRIMARY KEY (namespace, tool)
 );
 
--- What tools are made of that a file defines, so that their tasks can go on when the file has changed.
+-- Definitions of tools from workflow files, so that their tasks can continue when the file has changed.
 CREATE TABLE definitions (
     namespace TEXT COLLATE "C" NOT NULL,
     tool TEXT COLLATE "C" NOT NULL,

@@ -1,6 +1,6 @@
 -- Times and durations are whole microseconds (times since 1970 in UTC). Owners are JSON, see core/owner.py.
 
--- A task's record: small, and rewritten with every change, so nothing large is kept here.
+-- A task's record: small, and rewritten with every change, so nothing large is stored here.
 CREATE TABLE tasks (
     pk INTEGER PRIMARY KEY,
     id TEXT NOT NULL UNIQUE,
@@ -46,7 +46,7 @@ CREATE TABLE tasks (
     CHECK (due_at IS NULL OR phase IN ('parked', 'paused'))
 ) STRICT;
 
--- The last line of defence: whatever a program does, a task moves only as the lifecycle's table allows.
+-- The last line of defence: whatever a program does, a task changes its phase only as the lifecycle table allows.
 CREATE TRIGGER tasks_follow_the_lifecycle BEFORE UPDATE OF phase ON tasks
 WHEN OLD.phase || ' ' || NEW.phase NOT IN (
     'queued queued', 'queued running', 'queued paused', 'queued failed', 'queued cancelled',
@@ -65,7 +65,7 @@ CREATE INDEX tasks_of_namespace ON tasks (namespace, created_at, id);
 CREATE INDEX tasks_by_creation ON tasks (created_at, id);
 CREATE INDEX tasks_of_parent ON tasks (parent_id, created_at, id) WHERE parent_id IS NOT NULL;
 CREATE UNIQUE INDEX tasks_by_key ON tasks (namespace, owner, idempotency_key) WHERE idempotency_key IS NOT NULL;
--- What looks for something to do. Each index holds only what is to be found, so finished tasks cost nothing here.
+-- Searches for work. Each index holds only the tasks that its search can find, so finished tasks cost nothing here.
 CREATE INDEX tasks_queued ON tasks (namespace, priority DESC, created_at, id) WHERE phase = 'queued';
 CREATE INDEX tasks_due ON tasks (namespace, due_at, id) WHERE phase = 'parked' AND due_at IS NOT NULL;
 CREATE INDEX tasks_leased ON tasks (lease_expires_at) WHERE lease_expires_at IS NOT NULL;
@@ -73,7 +73,7 @@ CREATE INDEX tasks_with_deadline ON tasks (deadline_at) WHERE deadline_at IS NOT
 CREATE INDEX tasks_expiring ON tasks (expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX tasks_live ON tasks (namespace, owner) WHERE finished_at IS NULL;
 
--- What may be large and belongs to a task once: arguments, caller, variables, outcome. Plain JSON or sealed.
+-- Data of a task that may be large, one of each kind: arguments, caller, variables, outcome. Plain JSON or sealed.
 CREATE TABLE payloads (
     task_pk INTEGER NOT NULL REFERENCES tasks ON DELETE CASCADE,
     kind TEXT NOT NULL CHECK (kind IN ('arguments', 'caller', 'variables', 'outcome')),
@@ -81,7 +81,7 @@ CREATE TABLE payloads (
     PRIMARY KEY (task_pk, kind)
 ) STRICT, WITHOUT ROWID;
 
--- Every change, in order and without gaps.
+-- Every change of a task, in order and without gaps.
 CREATE TABLE history (
     task_pk INTEGER NOT NULL REFERENCES tasks ON DELETE CASCADE,
     seq INTEGER NOT NULL,
@@ -109,7 +109,7 @@ CREATE TABLE steps (
     UNIQUE (task_pk, name, occurrence)
 ) STRICT;
 
--- Questions to the caller, and their answers.
+-- Input requests to the caller, and their answers.
 CREATE TABLE inputs (
     pk INTEGER PRIMARY KEY,
     task_pk INTEGER NOT NULL REFERENCES tasks ON DELETE CASCADE,
@@ -134,7 +134,7 @@ CREATE TABLE artifacts (
     UNIQUE (task_pk, name)
 ) STRICT;
 
--- Which tasks changed lately, so that other processes on this file hear of it. Only the newest rows are kept.
+-- A log of changed tasks, by which other processes on this file notice them. Only the newest rows are stored.
 CREATE TABLE changes (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
     task_id TEXT NOT NULL,

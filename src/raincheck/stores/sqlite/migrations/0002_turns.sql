@@ -1,5 +1,5 @@
--- Queued tasks have turns. What is queued already gets them as if it had come in the order of its creation, to lines of which
--- nothing has been served yet.
+-- Queued tasks have turns. Tasks that are queued already get them in the order of their creation, as if nothing had been served
+-- yet.
 ALTER TABLE tasks ADD COLUMN turn INTEGER NOT NULL DEFAULT 0;
 UPDATE tasks SET turn = line.turn
 FROM (

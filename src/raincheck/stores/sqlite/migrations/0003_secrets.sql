@@ -1,4 +1,4 @@
--- Keys that servers sign and hash with. Each is made when it is first asked for, so an older file begins with none.
+-- Keys that servers sign and hash with. Each is created when it is first requested, so an older file starts with none.
 CREATE TABLE secrets (
     name TEXT NOT NULL PRIMARY KEY,
     bytes BLOB NOT NULL CHECK (length(bytes) = 32)

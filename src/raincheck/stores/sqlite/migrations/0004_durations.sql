@@ -1,4 +1,4 @@
--- How long the tasks of each tool take. It is measured, so an older file begins with nothing.
+-- The duration histogram of each tool. Durations are measured, so an older file starts with none.
 CREATE TABLE durations (
     namespace TEXT NOT NULL,
     tool TEXT NOT NULL,

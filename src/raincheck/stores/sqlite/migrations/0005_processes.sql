@@ -1,4 +1,4 @@
--- Tasks that are processes of workflows have states, and may be about something. Older tasks are none.
+-- Tasks that are workflow instances have states, and may have a subject. Older tasks are no instances.
 ALTER TABLE tasks ADD COLUMN state TEXT;
 ALTER TABLE tasks ADD COLUMN state_since INTEGER;
 ALTER TABLE tasks ADD COLUMN state_number INTEGER;
@@ -6,7 +6,7 @@ ALTER TABLE tasks ADD COLUMN subject TEXT;
 CREATE INDEX tasks_of_state ON tasks (namespace, tool, state, created_at, id) WHERE state IS NOT NULL;
 CREATE INDEX tasks_of_subject ON tasks (namespace, subject, created_at, id) WHERE subject IS NOT NULL;
 
--- What tools are made of that a file defines, so that their tasks can go on when the file has changed.
+-- Definitions of tools from workflow files, so that their tasks can continue when the file has changed.
 CREATE TABLE definitions (
     namespace TEXT NOT NULL,
     tool TEXT NOT NULL,

@@ -1,4 +1,4 @@
-"""The lifecycle's table as a picture, in Mermaid."""
+"""Mermaid diagrams of the table of the lifecycle."""
 
 from collections.abc import Callable
 
@@ -6,13 +6,13 @@ from raincheck.core.lifecycle import INITIAL_PHASES, LIVE_PHASES, TERMINAL_PHASE
 
 
 def diagram() -> str:
-    """Every pair of the lifecycle's table."""
+    """Return a diagram of every transition."""
     edges = _edges(lambda _event, _before, _after: True)
     return _mermaid([*edges, *(f"{phase} --> [*]" for phase in TRANSITIONS if phase in TERMINAL_PHASES)])
 
 
 def small_diagram() -> str:
-    """What moves a task from phase to phase, without what any live task can do."""
+    """Return a diagram of the transitions between phases, without those that are allowed in every live phase."""
     anywhere = {event: after for event, after in TRANSITIONS[Phase.QUEUED].items() if _is_everywhere(event, after)}
     edges = _edges(lambda event, before, after: before is not after and event not in anywhere)
     also = " and ".join(f"`{event}` (to `{after}`)" for event, after in anywhere.items())
@@ -23,11 +23,11 @@ def _is_everywhere(event: Event, after: Phase) -> bool:
     return all(TRANSITIONS[phase].get(event) is after for phase in LIVE_PHASES)
 
 
-def _edges(shown: Callable[[Event, Phase, Phase], bool]) -> list[str]:
+def _edges(is_included: Callable[[Event, Phase, Phase], bool]) -> list[str]:
     events: dict[tuple[Phase, Phase], list[str]] = {}
     for before, row in TRANSITIONS.items():
         for event, after in row.items():
-            if shown(event, before, after):
+            if is_included(event, before, after):
                 events.setdefault((before, after), []).append(event)
     starts = [f"[*] --> {phase}: {Event.CREATE}" for phase in TRANSITIONS if phase in INITIAL_PHASES]
     return [*starts, *(f"{before} --> {after}: {', '.join(names)}" for (before, after), names in events.items())]

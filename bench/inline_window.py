@@ -1,6 +1,6 @@
-"""What the grace window costs: a tool that answers at once as a task, against the same tool of the same server alone.
+"""The cost of the inline window: a tool that ends at once as a task, compared with the same tool without tasks.
 
-One caller, one call after the other, over HTTP on this machine. What the client costs is in both.
+One caller sends one call after the other, over HTTP on this machine. Both figures include the cost of the client.
 """
 
 from collections.abc import Mapping
@@ -12,13 +12,13 @@ from time import perf_counter
 import httpx2
 
 from bench.figure import Bound, Figure
-from bench.grace_server import AS_TASK, PLAIN
+from bench.inline_window_server import AS_TASK, PLAIN
+from bench.processes import served
 from bench.progress import Progress
 from bench.rounds import in_turns
-from bench.serving import served
 
 CALLS = 20
-"""In a round. Few, so that the two take turns faster than a machine changes how busy it is with others."""
+"""Calls of a round. Few, so that the two sides alternate faster than the load of the machine changes."""
 
 _WARMUP = 50
 _VERSION = "2026-07-28"
@@ -33,7 +33,7 @@ async def measure(folder: Path, *, rounds: int, progress: Progress) -> list[Figu
 
 async def _measure(name: str, store: str, *, rounds: int, progress: Progress) -> Figure:
     progress.stage(f"grace, {name}: {rounds} rounds of {CALLS} calls, as tasks and plainly")
-    async with served("bench.grace_server", store) as port, httpx2.AsyncClient() as client:
+    async with served("bench.inline_window_server", store) as port, httpx2.AsyncClient() as client:
         url = f"http://127.0.0.1:{port}/mcp"
         as_task, plain = (partial(_milliseconds, client, url, tool) for tool in (AS_TASK, PLAIN))
         for warm_up in (as_task, plain):
@@ -44,15 +44,15 @@ async def _measure(name: str, store: str, *, rounds: int, progress: Progress) ->
 
 
 async def _milliseconds(client: httpx2.AsyncClient, url: str, tool: str, calls: int = CALLS) -> float:
-    """The median of so many calls."""
+    """Return the median duration of this many calls."""
     return 1_000 * median([await _seconds(client, url, tool, number) for number in range(calls)])
 
 
 async def _seconds(client: httpx2.AsyncClient, url: str, tool: str, number: int) -> float:
-    begun = perf_counter()
+    started_at = perf_counter()
     response = await client.post(url, json=_request(tool, number), headers=_headers(tool))
-    seconds = perf_counter() - begun
-    # Not the task, and no error: otherwise something else would have been measured.
+    seconds = perf_counter() - started_at
+    # The result, and not a task or an error.
     assert response.json()["result"]["structuredContent"] == {"result": f"the number is {number}"}
     return seconds
 
@@ -77,5 +77,5 @@ def _headers(tool: str) -> Mapping[str, str]:
         "mcp-protocol-version": _VERSION,
         "mcp-method": "tools/call",
         "mcp-name": tool,
-        "authorization": "somebody",
+        "authorization": "user",
     }

@@ -1,7 +1,7 @@
-"""Writes the types of what goes over the wire, from the schemas that are pinned with the tests.
+"""Generate the types of wire messages from the schemas that are pinned with the tests.
 
-`scripts.generate` calls it for every module in `MODULES` that is there. What a module does not name is not looked into:
-a reference to it becomes plain JSON.
+`scripts.generate` calls it for every existing module of `MODULES`. A reference to a type that a module does not list
+becomes plain JSON.
 """
 
 import json
@@ -33,10 +33,10 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
         "mcp-2026-07-28": ("TextContent", "CallToolResult", "InputRequiredResult"),
     },
 }
-"""What each module has, by schema: what is sent, then what is received. What refers to another comes after it."""
+"""The types of each module, by schema: sent types first, then received ones. A type follows those that it refers to."""
 
 SHARED = {"TaskFields": "DetailedTask"}
-"""Names for what all kinds of a union have in common."""
+"""Names of types with the fields that all members of a union have in common."""
 
 LINE = 120
 PLAIN = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
@@ -45,17 +45,19 @@ Schema = dict[str, Any]
 
 
 def write(module: Path) -> str:
-    """The module as it should be."""
+    """Return the text of the generated module."""
     sources = MODULES[module.stem]
     writer = _Writer()
     for schema, names in sources.items():
-        writer.known = json.loads((ROOT / SCHEMAS / f"{schema}.json").read_text(encoding="utf-8"))["$defs"]
+        writer.definitions = json.loads((ROOT / SCHEMAS / f"{schema}.json").read_text(encoding="utf-8"))["$defs"]
         for name in names:
             writer.define(name)
     head = f'"""Shapes of {" and ".join(sources)}, generated from {SCHEMAS} by `python -m scripts.generate`."""'
     body = "\n".join(writer.lines)
-    used = {word: [name for name in names if re.search(rf"\b{name}\b", body)] for word, names in IMPORTS.items()}
-    imports = [f"from {word} import {', '.join(names)}" for word, names in used.items() if names]
+    imported = {
+        source: [name for name in names if re.search(rf"\b{name}\b", body)] for source, names in IMPORTS.items()
+    }
+    imports = [f"from {source} import {', '.join(names)}" for source, names in imported.items() if names]
     return "\n".join([head, "", *imports[:-1], "", imports[-1], *writer.lines, ""])
 
 
@@ -68,22 +70,22 @@ IMPORTS = {
 
 @dataclass(frozen=True)
 class _Kind:
-    """One kind of object: its fields' schemas, and which of them it must have."""
+    """One kind of object: the schemas of its fields, and which fields are required."""
 
     fields: Schema
     required: frozenset[str]
 
     def __or__(self, other: "_Kind") -> "_Kind":
-        """Both at once. Where both describe a field, the later does so in more detail."""
+        """Return an object that is of both kinds. If both describe a field, the later description is more detailed."""
         return _Kind(self.fields | other.fields, self.required | other.required)
 
 
 class _Writer:
     def __init__(self) -> None:
-        self.known: Schema = {}
+        self.definitions: Schema = {}
         self.lines: list[str] = []
         self.written: dict[str, dict[str, str]] = {}
-        """The fields of every class so far, as they stand in the code."""
+        """The fields of every class written so far, as code."""
         self.named: set[str] = set()
 
     def define(self, name: str) -> None:
@@ -100,15 +102,15 @@ class _Writer:
         self.named.add(name)
 
     def _find(self, name: str) -> tuple[Schema, str]:
-        """What is meant by a name, or by the name of a field of it; and how to call it."""
+        """Return the schema of a type or of one of its fields (`Type.field`), and the name of its class."""
         name, _, field = name.partition(".")
-        schema = self.known[SHARED.get(name, name)]
+        schema = self.definitions[SHARED.get(name, name)]
         return (self._kinds(schema)[0].fields[field], name + field.title()) if field else (schema, name)
 
     def _kinds(self, schema: Schema) -> list[_Kind]:
-        """What kinds of object it allows; none if it is not about the fields of objects."""
+        """Return the kinds of object that a schema allows; none if it does not describe fields of objects."""
         if "$ref" in schema:
-            return self._kinds(self.known[_referred(schema)])
+            return self._kinds(self.definitions[_referred(schema)])
         if "allOf" in schema:
             parts = [found for part in schema["allOf"] if (found := self._kinds(part))]
             return [_merge(choice) for choice in product(*parts)]
@@ -119,19 +121,23 @@ class _Writer:
         return [_Kind(schema["properties"], frozenset(schema.get("required", ())))]
 
     def _name_kind(self, name: str, kind: _Kind) -> str:
-        """The class for one kind of a union: one that is there already, or a new one that is named for its constant."""
+        """Return the class of one kind of a union: an existing class, or a new one named after the kind's constant."""
         fields = self._annotate(kind)
-        for known, others in self.written.items():
-            if others == fields and known not in SHARED:
-                return known
-        constants = [str(value["const"]) for field, value in kind.fields.items() if _tells_kinds_apart(field, value)]
-        own = name + "".join(word.title() for word in constants[0].split("_"))
+        for existing, existing_fields in self.written.items():
+            if existing_fields == fields and existing not in SHARED:
+                return existing
+        constants = [str(value["const"]) for field, value in kind.fields.items() if _distinguishes_kinds(field, value)]
+        own = name + "".join(part.title() for part in constants[0].split("_"))
         self._write_class(own, fields)
         return own
 
     def _define_shared(self, name: str, kinds: list[_Kind]) -> None:
-        first, *others = [self._annotate(kind) for kind in kinds]
-        shared = {field: text for field, text in first.items() if all(text == other.get(field) for other in others)}
+        first, *other_kinds = [self._annotate(kind) for kind in kinds]
+        shared = {
+            field: text
+            for field, text in first.items()
+            if all(text == kind_fields.get(field) for kind_fields in other_kinds)
+        }
         self._write_class(name, shared)
 
     def _annotate(self, kind: _Kind) -> dict[str, str]:
@@ -139,8 +145,10 @@ class _Writer:
         return {field: text if field in kind.required else f"NotRequired[{text}]" for field, text in types.items()}
 
     def _write_class(self, name: str, fields: dict[str, str]) -> None:
-        bases = [one for one, others in self.written.items() if others.items() < fields.items()]
-        base = max(bases, key=lambda one: len(self.written[one]), default="TypedDict")
+        bases = [
+            existing for existing, existing_fields in self.written.items() if existing_fields.items() < fields.items()
+        ]
+        base = max(bases, key=lambda existing: len(self.written[existing]), default="TypedDict")
         own = [f"    {field}: {text}" for field, text in fields.items() if field not in self.written.get(base, ())]
         self.lines += ["", "", f"class {name}({base}):", *own]
         self.written[name] = fields
@@ -155,12 +163,14 @@ class _Writer:
     def _type(self, schema: Schema) -> str:
         if "$ref" in schema:
             target = _referred(schema)
-            return target if target in self.named else self._type(self.known[target])
-        choices = [one["const"] for one in schema.get("anyOf", [schema]) if "const" in one] or schema.get("enum", [])
+            return target if target in self.named else self._type(self.definitions[target])
+        choices = [choice["const"] for choice in schema.get("anyOf", [schema]) if "const" in choice] or schema.get(
+            "enum", []
+        )
         if choices:
             return f"Literal[{', '.join(json.dumps(choice) for choice in choices)}]"
         if "anyOf" in schema or isinstance(schema.get("type"), list):
-            parts = schema.get("anyOf") or [{"type": one} for one in schema["type"]]
+            parts = schema.get("anyOf") or [{"type": choice} for choice in schema["type"]]
             return " | ".join(dict.fromkeys(self._type(part) for part in parts))
         match schema.get("type"):
             case None:
@@ -180,7 +190,7 @@ def _merge(kinds: tuple[_Kind, ...]) -> _Kind:
     return whole
 
 
-def _tells_kinds_apart(field: str, schema: Schema) -> bool:
+def _distinguishes_kinds(field: str, schema: Schema) -> bool:
     return field == "status" and "const" in schema
 
 

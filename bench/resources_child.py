@@ -1,4 +1,4 @@
-"""What is measured in a process of its own: `python -m bench.child idle|memory FILE …` prints one line of JSON."""
+"""Measure a store in its own process: `python -m bench.resources_child idle|memory FILE …` prints one line of JSON."""
 
 import asyncio
 import gc
@@ -10,8 +10,8 @@ from datetime import timedelta
 from pathlib import Path
 from time import perf_counter, process_time
 
-from bench.resident import resident
-from bench.work import live
+from bench.process_memory import resident_bytes
+from bench.task_lives import run_tasks
 from raincheck.clock import SystemClock
 from raincheck.core.policies import Retention
 from raincheck.stores.change_feed import ChangeFeed
@@ -19,36 +19,36 @@ from raincheck.stores.sqlite import SqliteStore
 
 _CALLERS = 16
 _BATCH = 500
-_SETTLING = 2.0
-"""Seconds after which a store that has worked is at rest: it looks at its file less often, and its log is moved."""
+_SETTLING_TIME = 2.0
+"""Seconds after which an active store is idle: it polls its file less often, and its log is checkpointed."""
 
-_GONE_AT_ONCE = Retention(keep=timedelta(0))
+_EXPIRES_AT_ONCE = Retention(keep=timedelta(0))
 
 
 async def idle(path: Path, tasks: int, seconds: int) -> Mapping[str, float]:
-    """The CPU time of a store that has worked, is open, has one listener, and has nothing to do."""
+    """Measure the CPU time of an open, idle store with one listener, after it has worked."""
     store = SqliteStore(path)
     await store.open()
-    await live(store, tasks, _CALLERS)
+    await run_tasks(store, tasks, _CALLERS)
     gc.collect()
     with store.listen() as feed:
-        await _listen(feed, _SETTLING)
-        begun, used = perf_counter(), process_time()
+        await _listen(feed, _SETTLING_TIME)
+        started_at, used = perf_counter(), process_time()
         await _listen(feed, seconds)
-        result = {"cpu": process_time() - used, "wall": perf_counter() - begun}
+        result = {"cpu": process_time() - used, "wall": perf_counter() - started_at}
     await store.close()
     return result
 
 
 async def memory(path: Path, warmup: int, tasks: int) -> Mapping[str, float]:
-    """The resident memory after a warm-up, and after many more tasks have come and gone."""
+    """Measure the resident memory after a warm-up, and after many more tasks were created and pruned."""
     store = SqliteStore(path)
     await store.open()
     with store.listen() as feed:
         listening = asyncio.create_task(_listen(feed, None))
-        await _come_and_go(store, warmup)
+        await _create_and_prune(store, warmup)
         before = _resident()
-        await _come_and_go(store, tasks)
+        await _create_and_prune(store, tasks)
         after = _resident()
         await store.close()
         await listening
@@ -62,22 +62,22 @@ async def _listen(feed: ChangeFeed, seconds: float | None) -> None:
                 pass
 
 
-async def _come_and_go(store: SqliteStore, tasks: int) -> None:
+async def _create_and_prune(store: SqliteStore, tasks: int) -> None:
     for _ in range(0, tasks, _BATCH):
-        await live(store, _BATCH, _CALLERS, _GONE_AT_ONCE)
+        await run_tasks(store, _BATCH, _CALLERS, _EXPIRES_AT_ONCE)
         pruned = await store.prune(now=SystemClock().now(), limit=_BATCH)
         assert len(pruned) == _BATCH
 
 
 def _resident() -> float:
-    """Bytes of memory that this process has; where the system does not say, the most that it ever had."""
+    """Return the resident memory of this process in bytes, or its peak where the system does not report it."""
     gc.collect()
-    if (found := resident()) is not None:
+    if (found := resident_bytes()) is not None:
         return found
-    # Not on every system, and only asked for here.
+    # Imported here, since not every system has it.
     import resource
 
-    # In KiB on most systems and in bytes on some, which the ratio does not mind.
+    # In KiB on most systems and in bytes on some. The ratio is the same.
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 

@@ -1,16 +1,16 @@
-"""What tasks cost a server that has many: its memory, and the time of a poll."""
+"""The cost of many tasks in a server: its memory, and the time of a poll."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bench.figure import Figure
+from bench.process_memory import resident_bytes
 from bench.progress import Progress
-from bench.resident import resident
 from bench.rounds import Pair, in_turns
 from bench.wire.aims import aim
-from bench.wire.clients import Client
-from bench.wire.orders import Operation, Order, Told
-from bench.wire.servers import Running
+from bench.wire.client_process import Client
+from bench.wire.orders import Operation, Order, OrderResult
+from bench.wire.servers import RunningServer
 
 FEW = 100
 CALLERS = 16
@@ -22,7 +22,7 @@ MANY: Mapping[str, int] = {
     "FastMCP 4, memory": 1_250,
     "mcp 1.x tasks": 5_000,
 }
-"""Finished tasks, by servers: fewer of those that would take minutes."""
+"""The number of finished tasks by server: fewer for servers that would take minutes."""
 
 _KIB = 1_024
 
@@ -32,7 +32,7 @@ class Extent:
     """How much is measured."""
 
     finished: int
-    """At most."""
+    """The highest number of finished tasks."""
     live: int
     rounds: int
     seconds: float
@@ -42,18 +42,18 @@ FULL = Extent(finished=10_000, live=1_000, rounds=5, seconds=0.25)
 
 
 async def measure(
-    few: Sequence[Running], many: Sequence[Running], extent: Extent, progress: Progress, asking: Client
+    few: Sequence[RunningServer], many: Sequence[RunningServer], extent: Extent, progress: Progress, asking: Client
 ) -> list[Figure]:
-    """Each server twice, both of them new: one with few tasks, and one that gets many."""
+    """Measure each server in two new processes: one with few tasks, and one that gets many."""
     figures: list[Figure] = []
     for with_few, with_many in zip(few, many, strict=True):
-        figures += await _Pair(asking, with_few, with_many, extent).measure(progress)
+        figures += await _ServerPair(asking, with_few, with_many, extent).measure(progress)
     return figures
 
 
-class _Pair:
-    def __init__(self, asking: Client, few: Running, many: Running, extent: Extent) -> None:
-        self._asking = asking
+class _ServerPair:
+    def __init__(self, asking: Client, few: RunningServer, many: RunningServer, extent: Extent) -> None:
+        self._client = asking
         self._few = few
         self._many = many
         self._extent = extent
@@ -63,14 +63,14 @@ class _Pair:
     async def measure(self, progress: Progress) -> list[Figure]:
         progress.stage(f"growing: {self._count:,} finished tasks on {self._name}")
         await self._do(self._few, "fill", FEW)
-        # The first half is not counted: what is loaded, compiled or cached by then is no task's.
+        # The first half is a warm-up: what it loads, compiles or caches is not the cost of tasks.
         half = self._count // 2
         await self._do(self._many, "fill", self._count - half)
         finished = await self._growth(self._many, "fill", half)
         polls = await in_turns(
             self._extent.rounds, lambda: self._polls(self._many), lambda: self._polls(self._few), progress
         )
-        # Of the one that has done little: another has memory to use again.
+        # On the server with few tasks: the other one has freed memory that it would reuse.
         live = await self._growth(self._few, "leave", self._extent.live)
         return [
             *self._memory("finished", finished, half),
@@ -78,18 +78,18 @@ class _Pair:
             self._polled(polls),
         ]
 
-    async def _growth(self, one: Running, operation: Operation, count: int) -> float | None:
-        """Bytes for each task, if the system says how much memory a process has."""
-        before = resident(one.pid)
-        await self._do(one, operation, count)
-        after = resident(one.pid)
+    async def _growth(self, running: RunningServer, operation: Operation, count: int) -> float | None:
+        """Return the bytes for each task, if the system reports the memory of a process."""
+        before = resident_bytes(running.pid)
+        await self._do(running, operation, count)
+        after = resident_bytes(running.pid)
         return None if before is None or after is None else (after - before) / count
 
-    async def _do(self, one: Running, operation: Operation, count: int, seconds: float = 0) -> Told:
-        return await self._asking.do(Order(one.port, one.server.generation, operation, CALLERS, seconds, count))
+    async def _do(self, running: RunningServer, operation: Operation, count: int, seconds: float = 0) -> OrderResult:
+        return await self._client.do(Order(running.port, running.server.generation, operation, CALLERS, seconds, count))
 
-    async def _polls(self, one: Running) -> float:
-        return (await self._do(one, "get", 1_000_000, self._extent.seconds)).rate
+    async def _polls(self, running: RunningServer) -> float:
+        return (await self._do(running, "get", 1_000_000, self._extent.seconds)).rate
 
     def _memory(self, which: str, grown: float | None, count: int) -> list[Figure]:
         if grown is None:

@@ -1,4 +1,4 @@
-"""What is measured: a real PostgreSQL, a server and a worker, and how much CPU time they took, as /proc has it."""
+"""The measured system: a real PostgreSQL, a server and a worker, and their CPU time from /proc."""
 
 import asyncio
 import os
@@ -39,8 +39,8 @@ _LOG = "SELECT pg_current_wal_insert_lsn() - '0/0', pg_snapshot_xmax(pg_current_
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
-    """What was spent up to a moment, or between two of them."""
+class Usage:
+    """The resources used up to a moment, or between two moments."""
 
     database: float
     server: float
@@ -49,15 +49,15 @@ class Spent:
     notices: float
     wal: float
 
-    def since(self, before: "Spent") -> "Spent":
-        return Spent(*(getattr(self, name) - getattr(before, name) for name in self.__slots__))
+    def since(self, before: "Usage") -> "Usage":
+        return Usage(*(getattr(self, name) - getattr(before, name) for name in self.__slots__))
 
     def cost(self, count: int, process: float) -> Cost:
         return Cost(*(value / count for value in (self.database, process, self.commits, self.notices, self.wal)))
 
 
-class Site:
-    """All that is measured, and how it is asked for something."""
+class ScaleSystem:
+    """The measured processes, and requests to them."""
 
     def __init__(self, postgres: PostgresServer, url: str, pids: tuple[int, int], http: httpx2.AsyncClient) -> None:
         self.postmaster = int((postgres.data / "postmaster.pid").read_text().split()[0])
@@ -65,16 +65,16 @@ class Site:
         self.url = url
         self._http = http
         self._sql = psycopg.connect(postgres.url("scale"), autocommit=True)
-        self._ear = psycopg.connect(postgres.url("scale"), autocommit=True)
-        self._ear.execute('LISTEN "raincheck.raincheck"')
-        self._heard = 0
+        self._listener = psycopg.connect(postgres.url("scale"), autocommit=True)
+        self._listener.execute('LISTEN "raincheck.raincheck"')
+        self._notified = 0
 
     def close(self) -> None:
         self._sql.close()
-        self._ear.close()
+        self._listener.close()
 
     def run(self, query: LiteralString) -> tuple[Any, ...]:
-        """The first row, if there is one."""
+        """Run a query and return the first row, if there is one."""
         cursor = self._sql.execute(query)
         return (cursor.fetchone() if cursor.description else None) or ()
 
@@ -82,22 +82,22 @@ class Site:
         self._sql.execute(SQL("VACUUM FULL raincheck.{}").format(Identifier(table)))
 
     def size(self) -> float:
-        """Bytes of all tables and their indexes."""
+        """Return the bytes of all tables and their indexes."""
         return self.run(_SIZE)[0]
 
     def size_of_tasks(self) -> float:
         return self.run("SELECT pg_total_relation_size('raincheck.tasks')")[0]
 
-    def spent(self) -> Spent:
-        self._heard += sum(1 for _ in self._ear.notifies(timeout=0.2))
+    def usage(self) -> Usage:
+        self._notified += sum(1 for _ in self._listener.notifies(timeout=0.2))
         wal, transactions = self.run(_LOG)
         server, worker = (_cpu(pid) for pid in (self.server, self.worker))
-        return Spent(_cpu_of_family(self.postmaster), server, worker, transactions, self._heard, float(wal))
+        return Usage(_cpu_of_postgres(self.postmaster), server, worker, transactions, self._notified, float(wal))
 
-    async def during(self, doing: Callable[[], Any]) -> Spent:
-        before = self.spent()
-        await doing()
-        return self.spent().since(before)
+    async def during(self, work: Callable[[], Any]) -> Usage:
+        before = self.usage()
+        await work()
+        return self.usage().since(before)
 
     async def ask(self, method: str, named: str, owner: int, **parameters: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
         headers = {
@@ -113,64 +113,64 @@ class Site:
         return answer["result"]
 
     async def create(self, tool: str, count: int, **arguments: int) -> list[tuple[str, int]]:
-        """Ids, each with its owner."""
-        made: list[tuple[str, int]] = []
+        """Create tasks, and return their ids, each with its owner."""
+        created: list[tuple[str, int]] = []
 
-        async def one(number: int) -> None:
+        async def create_one(number: int) -> None:
             owner = number % OWNERS
-            created = await self.ask("tools/call", tool, owner, name=tool, arguments=arguments)
-            made.append((created["taskId"], owner))
+            task = await self.ask("tools/call", tool, owner, name=tool, arguments=arguments)
+            created.append((task["taskId"], owner))
 
-        await by_callers([lambda number=number: one(number) for number in range(count)])
-        return made
+        await by_callers([lambda number=number: create_one(number) for number in range(count)])
+        return created
 
     async def each(self, method: str, tasks: Sequence[tuple[str, int]], **parameters: Any) -> None:  # noqa: ANN401 - JSON
         await by_callers(
             [
-                lambda it=task_id, whose=owner: self.ask(method, it, whose, taskId=it, **parameters)
+                lambda task_id=task_id, owner=owner: self.ask(method, task_id, owner, taskId=task_id, **parameters)
                 for task_id, owner in tasks
             ]
         )
 
     @asynccontextmanager
-    async def worker_asleep(self) -> AsyncGenerator[None]:
-        """Stopped as it is, so that what is created waits."""
+    async def worker_stopped(self) -> AsyncGenerator[None]:
+        """Stop the worker process, so that new tasks stay queued."""
         os.kill(self.worker, signal.SIGSTOP)
         try:
             yield
         finally:
             os.kill(self.worker, signal.SIGCONT)
 
-    async def until_nothing_waits(self) -> None:
+    async def until_idle(self) -> None:
         async with asyncio.timeout(300):
-            while self.run(_WAITING) != (0,):  # noqa: ASYNC110 - nobody tells
+            while self.run(_WAITING) != (0,):  # noqa: ASYNC110 - other processes work
                 await asyncio.sleep(0.1)
 
 
 async def by_callers(calls: Sequence[Callable[[], Any]]) -> None:
-    left = iter(calls)
+    remaining = iter(calls)
 
-    async def call() -> None:
-        for one in left:
-            await one()
+    async def run() -> None:
+        for call in remaining:
+            await call()
 
-    await asyncio.gather(*(call() for _ in range(CALLERS)))
+    await asyncio.gather(*(run() for _ in range(CALLERS)))
 
 
 def _cpu(pid: int) -> float:
-    """Of all threads of a process, also of those that have ended."""
+    """Return the CPU seconds of all threads of a process, including ended ones."""
     user, system = _stat(pid)[11:13]
     return (user + system) / _TICKS
 
 
-def _cpu_of_family(postmaster: int) -> float:
-    """Of PostgreSQL, whose processes have one thread each: to the nanosecond for those that live."""
+def _cpu_of_postgres(postmaster: int) -> float:
+    """Return the CPU seconds of PostgreSQL, to the nanosecond for live processes, which have one thread each."""
     children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
     live = (Path(f"/proc/{pid}/schedstat").read_text().split()[0] for pid in [str(postmaster), *children])
     return sum(_stat(postmaster)[13:15]) / _TICKS + sum(map(int, live)) / 1e9
 
 
 def _stat(pid: int) -> list[int]:
-    """What proc(5) has after the name: the third is at 0. Its state is no number, and is not asked for."""
+    """Return the fields of proc(5) after the name, so the third is at 0. The state is not a number, and is 0 here."""
     _, *numbers = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return [0, *map(int, numbers)]

@@ -1,4 +1,4 @@
-"""The work that is measured: a task's whole life, by as many callers at once as asked."""
+"""Run whole lives of tasks on a store, by concurrent callers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -19,7 +19,7 @@ from raincheck.stores.requests import ClaimRequest
 
 NAMESPACE = "bench"
 TOOL = Tool("build_report")
-OWNER = Owner.token("https://issuer.example", "somebody")
+OWNER = Owner.token("https://issuer.example", "user")
 
 _CLAIM = ClaimRequest(NAMESPACE, frozenset({TOOL}), "worker", timedelta(seconds=30), 1)
 _LIMITS = Limits()
@@ -27,46 +27,48 @@ _QUOTA = Quota()
 _clock = SystemClock()
 
 
-Begin: TypeAlias = Callable[[Store, Task, datetime], Awaitable[Task]]
+StartAttempt: TypeAlias = Callable[[Store, Task, datetime], Awaitable[Task]]
 
 
-async def begin_own(store: Store, task: Task, now: datetime) -> Task:
-    """Begin an attempt on the task in hand, as a server does that runs what it has just created."""
+async def claim_own(store: Store, task: Task, now: datetime) -> Task:
+    """Start an attempt on this task, as a server does that runs the tasks it creates."""
     change = decide(task, Claim(_CLAIM.holder, _CLAIM.lease_for), now)
     assert change is not None
     await store.commit([change])
     return change.after
 
 
-async def begin_from_queue(store: Store, _: Task, now: datetime) -> Task:
-    """Begin an attempt on whichever task is next, as a worker does."""
+async def claim_from_queue(store: Store, _: Task, now: datetime) -> Task:
+    """Start an attempt on the next queued task, as a worker does."""
     (task,) = await store.claim(_CLAIM, now=now)
     return task
 
 
-async def live_once(store: Store, retention: Retention = DEFAULT_RETENTION, begin: Begin = begin_from_queue) -> None:
-    """Create a task, begin an attempt, complete it: three transactions."""
+async def run_one_task(
+    store: Store, retention: Retention = DEFAULT_RETENTION, start_attempt: StartAttempt = claim_from_queue
+) -> None:
+    """Create a task, start an attempt, and complete it, in three transactions."""
     now = _clock.now()
     new = NewTask(new_task_id(now), NAMESPACE, OWNER, TOOL, encode({"year": 2026}), retention=retention)
     created = await store.create(create(new, now, _LIMITS), quota=_QUOTA, now=now)
-    task = await begin(store, created, now)
+    task = await start_attempt(store, created, now)
     change = decide(task, Complete(task.attempt_number, encode({"pages": 12})), now)
     assert change is not None
     await store.commit([change])
 
 
-async def live(
+async def run_tasks(
     store: Store,
     tasks: int,
     callers: int,
     retention: Retention = DEFAULT_RETENTION,
-    begin: Begin = begin_from_queue,
+    start_attempt: StartAttempt = claim_from_queue,
 ) -> None:
-    """Let so many tasks live, by so many callers at once."""
-    left = iter(range(tasks))
+    """Run this many tasks, by this many concurrent callers."""
+    remaining = iter(range(tasks))
 
     async def call() -> None:
-        for _ in left:
-            await live_once(store, retention, begin)
+        for _ in remaining:
+            await run_one_task(store, retention, start_attempt)
 
     await asyncio.gather(*(call() for _ in range(callers)))

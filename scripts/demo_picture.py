@@ -1,4 +1,4 @@
-"""Draws the picture of the demo: `python -m scripts.picture docs/demo.svg` runs it, and keeps what a terminal shows."""
+"""Draw a picture of the demo: `python -m scripts.demo_picture docs/demo.svg` runs it and saves its output."""
 
 import asyncio
 import io
@@ -14,7 +14,7 @@ from raincheck.cli.demo.story import print_summary, run
 
 WIDTH = 110
 
-# The drawing names fonts of somebody else's server. Whoever looks at it has one.
+# The SVG refers to fonts on a third-party server. Every viewer has a font of its own.
 FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 
 
@@ -22,9 +22,9 @@ def draw(target: Path) -> None:
     console = Console(file=io.StringIO(), force_terminal=True, color_system="truecolor", record=True, width=WIDTH)
     console.print(Text.assemble(("$ ", "dim"), ("scripts/demo", "bold")))
     with tempfile.TemporaryDirectory() as folder:
-        ending, history = asyncio.run(run(console, Path(folder), "moments"))
-    print_summary(console, ending, history)
-    assert ending.is_correct, "the demo did not come out right"  # noqa: S101 - no picture of that
+        outcome, history = asyncio.run(run(console, Path(folder), "moments"))
+    print_summary(console, outcome, history)
+    assert outcome.is_correct, "the demo failed: draw no picture of it"  # noqa: S101 - a script
     target.write_text(FONTS.sub("", console.export_svg(title="raincheck demo")))
 
 

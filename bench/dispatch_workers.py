@@ -1,4 +1,4 @@
-"""The two sides of bench/dispatch.py: a worker of ours, and one of bare Procrastinate. `python -m` runs one of them."""
+"""The two workers of `bench.dispatch`, ours and one of bare Procrastinate. `python -m` runs one of them."""
 
 import asyncio
 import sys
@@ -14,44 +14,44 @@ OURS, BARE = "ours", "bare"
 CONCURRENCY = 8
 
 
-def toolbox(say: Callable[[], object]) -> Toolbox:
-    """The tool of our side."""
+def toolbox(report_start: Callable[[], object]) -> Toolbox:
+    """Return the tool of our side."""
     tools = Toolbox()
 
     @tools.tool(name="work")
     async def work() -> None:
-        say()
+        report_start()
 
     return tools
 
 
-def bare_app(url: str, say: Callable[[], object]) -> App:
-    """The app of the other."""
+def bare_app(url: str, report_start: Callable[[], object]) -> App:
+    """Return the app of the bare side."""
     app = App(connector=PsycopgConnector(conninfo=url))
 
     @app.task(name="work")
     async def work() -> None:
-        say()
+        report_start()
 
     return app
 
 
 async def _run_ours(url: str) -> None:
     async with open_store(url) as store:
-        engine = Engine(store, toolbox(_say), settings=Settings(concurrency=CONCURRENCY))
+        engine = Engine(store, toolbox(_report_start), settings=Settings(concurrency=CONCURRENCY))
         asyncio.get_running_loop().call_later(1, print_ready)
         await run_until_signal(engine)
 
 
 async def _run_bare(url: str) -> None:
-    app = bare_app(url, _say)
+    app = bare_app(url, _report_start)
     async with app.open_async():
         asyncio.get_running_loop().call_later(1, print_ready)
-        # Jobs that are done with are deleted, as ours are: both tables stay small.
+        # Finished jobs are deleted on our side too, so both tables stay small.
         await app.run_worker_async(concurrency=CONCURRENCY, delete_jobs="always")
 
 
-def _say() -> None:
+def _report_start() -> None:
     print(monotonic(), flush=True)
 
 

@@ -1,4 +1,4 @@
-"""Processes to measure. Each says on its first line that it has started; a server says its port."""
+"""Start processes to measure. Each prints a first line when it has started; a server prints its port."""
 
 import asyncio
 import os
@@ -14,54 +14,54 @@ from starlette.types import ASGIApp
 
 
 async def serve(app: ASGIApp) -> None:
-    """Be a server, on a port that is free."""
+    """Serve an application on a free port."""
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="on"))
-    # TCP by name: asyncio sends small packets at once only on a socket that says so.
+    # With an explicit protocol: asyncio disables Nagle's algorithm only on such sockets.
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as bound:
         bound.bind(("127.0.0.1", 0))
-        # Whoever connects from now on waits until the server has started.
+        # Clients that connect from now on wait until the server has started.
         bound.listen()
         print(bound.getsockname()[1], flush=True)
         await server.serve(sockets=[bound])
 
 
-class Started(NamedTuple):
-    """A process that has started, and what it said."""
+class StartedProcess(NamedTuple):
+    """A process that has started, and its first line of output."""
 
     pid: int
-    said: str
+    first_line: str
 
 
 @asynccontextmanager
-async def started(command: Sequence[str], variables: Mapping[str, str] | None = None) -> AsyncGenerator[Started]:
-    """A process, until the end of the context."""
+async def started(command: Sequence[str], variables: Mapping[str, str] | None = None) -> AsyncGenerator[StartedProcess]:
+    """Run a process until the end of the context."""
     environment = os.environ | (variables or {})
     process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, env=environment)
     try:
         assert process.stdout is not None
-        said = (await process.stdout.readline()).decode().strip()
-        if not said:
+        first_line = (await process.stdout.readline()).decode().strip()
+        if not first_line:
             raise RuntimeError(f"{' '.join(command)} did not start: see its error above")
-        yield Started(process.pid, said)
+        yield StartedProcess(process.pid, first_line)
     finally:
-        # It may have ended by itself, and has nothing that must be kept.
+        # It may have ended by itself. It has no data to save, so it is killed.
         if process.returncode is None:
             process.kill()
         await process.wait()
 
 
 @asynccontextmanager
-async def served(module: str, *words: str) -> AsyncGenerator[int]:
-    """The port of a server of ours, while it is up."""
-    async with started((sys.executable, "-m", module, *words)) as process:
-        yield int(process.said)
+async def served(module: str, *arguments: str) -> AsyncGenerator[int]:
+    """Run one of our servers, and yield its port."""
+    async with started((sys.executable, "-m", module, *arguments)) as process:
+        yield int(process.first_line)
 
 
 def free_port() -> int:
-    """A port for a server that can't report the one that it chose."""
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        port: int = held.getsockname()[1]
+    """Return a free port, for a server that can't report the port that it chose."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        port: int = bound.getsockname()[1]
         return port
 
 

@@ -1,4 +1,4 @@
-"""The server whose grace window is measured, as a process: `python -m bench.grace_server STORE` prints its port.
+"""The server process of `bench.inline_window`: `python -m bench.inline_window_server STORE` prints its port.
 
 It has one tool twice: as the SDK serves it, and as a task that is answered inline.
 """
@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from mcp.server.mcpserver import MCPServer
 
-from bench.serving import serve
+from bench.processes import serve
 from raincheck import Tasks
 
 PLAIN, AS_TASK = "plain", "as_task"
@@ -17,9 +17,9 @@ WINDOW = 2
 
 
 def make_server(store: str) -> MCPServer:
-    # Quiet: what it costs to write a line of a log is the business of whoever wants to have it.
+    # Without log lines for requests, whose cost is not part of the comparison.
     mcp = MCPServer("bench", log_level="WARNING")
-    # As many as it takes: a caller gets a thousand a minute otherwise.
+    # The default quota of a thousand tasks a minute would limit the measurement.
     quota = replace(Tasks.DEFAULTS.quota, created=1_000_000)
     tasks = Tasks(mcp, store, settings=replace(Tasks.DEFAULTS, quota=quota))
 

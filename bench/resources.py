@@ -1,4 +1,4 @@
-"""What a store costs that has nothing to do, and what is left of tasks that have come and gone."""
+"""The CPU time of an idle store, and the memory that remains after tasks were created and pruned."""
 
 import asyncio
 import json
@@ -11,14 +11,14 @@ from bench.progress import Progress
 
 MIB = 1_024 * 1_024
 
-_WORKED = 6_000
-"""Tasks that the idle store has seen before: enough for its log of changes to be as long as it gets."""
+_TASKS_BEFORE_IDLE = 6_000
+"""Tasks that the idle store has run before: enough for its change log to reach its full length."""
 
 
 async def measure(folder: Path, *, seconds: int, cycles: int, progress: Progress) -> list[Figure]:
     progress.stage(f"idle: the CPU time of {seconds} s without work")
-    idle = await _in_child("idle", folder / "idle.db", _WORKED, seconds)
-    progress.stage(f"memory: {cycles:,} tasks come and go after a warm-up of as many")
+    idle = await _in_child("idle", folder / "idle.db", _TASKS_BEFORE_IDLE, seconds)
+    progress.stage(f"memory: {cycles:,} tasks after a warm-up of as many")
     memory = await _in_child("memory", folder / "memory.db", cycles, cycles)
     return [
         Figure(
@@ -41,7 +41,7 @@ async def measure(folder: Path, *, seconds: int, cycles: int, progress: Progress
 
 
 async def _in_child(which: str, path: Path, first: int, second: int) -> Mapping[str, float]:
-    arguments = ("-m", "bench.child", which, str(path), str(first), str(second))
+    arguments = ("-m", "bench.resources_child", which, str(path), str(first), str(second))
     child = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdout=asyncio.subprocess.PIPE)
     output, _ = await child.communicate()
     if child.returncode:

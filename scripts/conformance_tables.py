@@ -1,4 +1,4 @@
-"""The conformance suite as tables for the docs: its checks, and the roles that tools play in it."""
+"""Tables of the 2025-11-25 conformance suite for the docs: its checks and its roles."""
 
 import json
 from collections import Counter
@@ -9,8 +9,8 @@ from raincheck.conformance.outcome import RequirementLevel
 from raincheck.conformance.roles import DEFAULT_ROLES, ROLE_DESCRIPTIONS
 
 
-def g1_checks() -> str:
-    """Every check, by what it is about."""
+def v2025_checks() -> str:
+    """Return the tables of all checks, by topic."""
     return "\n\n".join(_topics())
 
 
@@ -22,22 +22,26 @@ def _topics() -> Iterator[str]:
         )
 
 
-def g1_counts() -> str:
-    """How many checks there are of each level."""
+def v2025_counts() -> str:
+    """Return the number of checks of each level."""
     counts = Counter(check.level for check in CHECKS)
     return f"{len(CHECKS)} checks: {', '.join(f'{counts[level]} {level}' for level in RequirementLevel)}."
 
 
-def g1_roles() -> str:
-    """Every role, what its tool does, and which tool plays it if nothing is said."""
-    rows = [f"| `{role}` | {meaning} | {_default(role)} |" for role, meaning in ROLE_DESCRIPTIONS.items()]
+def v2025_roles() -> str:
+    """Return the table of all roles, with what their tools do and the default tool of each."""
+    rows = [f"| `{role}` | {description} | {_default(role)} |" for role, description in ROLE_DESCRIPTIONS.items()]
     return "\n".join(["| role | what its tool does | default |", "| --- | --- | --- |", *rows])
 
 
 def _default(role: str) -> str:
-    played = DEFAULT_ROLES[role]
-    arguments = f" `{json.dumps(dict(played.arguments))}`" if played.arguments else ""
-    return f"`{played.tool}`{arguments}"
+    role_tool = DEFAULT_ROLES[role]
+    arguments = f" `{json.dumps(dict(role_tool.arguments))}`" if role_tool.arguments else ""
+    return f"`{role_tool.tool}`{arguments}"
 
 
-PARTS: dict[str, Callable[..., str]] = {"g1-checks": g1_checks, "g1-counts": g1_counts, "g1-roles": g1_roles}
+PARTS: dict[str, Callable[..., str]] = {
+    "v2025-checks": v2025_checks,
+    "v2025-counts": v2025_counts,
+    "v2025-roles": v2025_roles,
+}

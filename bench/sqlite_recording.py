@@ -1,4 +1,4 @@
-"""What the store writes, recorded, and written again by the bare driver: the same rows in the same transactions."""
+"""Record what the store writes, and write the same rows in the same transactions with the bare driver."""
 
 import sqlite3
 from pathlib import Path
@@ -14,8 +14,8 @@ _WRITES = ("INSERT", "UPDATE", "DELETE", "BEGIN", "COMMIT")
 _TIMEOUT = 30.0
 
 
-class Recording:
-    """Opens connections that remember what they write."""
+class StatementRecorder:
+    """Opens connections that record the statements that write."""
 
     def __init__(self) -> None:
         self._connections: list[RecordingConnection] = []
@@ -26,15 +26,17 @@ class Recording:
         return connection
 
     def statements(self) -> list[Statement]:
-        """What the connection wrote that keeps tasks, in its order; the one that makes the schema keeps none."""
-        (writer,) = (one for one in self._connections if any(sql.startswith("INSERT") for sql, _ in one.log))
+        """Return the statements of the connection that wrote tasks, in order."""
+        (writer,) = (
+            connection for connection in self._connections if any(sql.startswith("INSERT") for sql, _ in connection.log)
+        )
         return writer.log
 
 
 class RecordingConnection(sqlite3.Connection):
-    """A connection that remembers every statement that writes, or begins or ends a transaction."""
+    """A connection that records every statement that writes, or starts or ends a transaction."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - whatever the driver takes
+    def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - the driver's arguments
         super().__init__(*arguments, **options)
         self.log: list[Statement] = []
 
@@ -45,15 +47,15 @@ class RecordingConnection(sqlite3.Connection):
 
 
 def replay(statements: list[Statement], path: Path) -> float:
-    """Write it all again to a new file, as durably, with nothing but the driver. Returns how many seconds it took."""
+    """Execute the statements on a new file, as durably, with only the driver. Return the seconds that this took."""
     prepare_file(path, connect, _TIMEOUT, shipped_migrations())
     connection = open_writer(connect, path, _TIMEOUT, "FULL")
-    # The store moves the write-ahead log itself; the bare driver has SQLite do it, as everybody's programs do.
+    # The store checkpoints the write-ahead log itself. With the bare driver, SQLite does it, as by default.
     connection.execute("PRAGMA wal_autocheckpoint = 1000")
     execute = connection.execute
-    begun = perf_counter()
+    started_at = perf_counter()
     for sql, parameters in statements:
         execute(sql, parameters).fetchall()
-    seconds = perf_counter() - begun
+    seconds = perf_counter() - started_at
     connection.close()
     return seconds

@@ -1,4 +1,4 @@
-"""The one client, as those who measure see it: a process of its own that is given orders."""
+"""Run the client process, and send it orders."""
 
 import asyncio
 import json
@@ -8,28 +8,28 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 
-from bench.wire.orders import Order, Told
+from bench.wire.orders import Order, OrderResult
 
 
 class Client:
-    """Does one order after the other."""
+    """The client process, which executes one order after the other."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
 
-    async def do(self, order: Order) -> Told:
+    async def do(self, order: Order) -> OrderResult:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(asdict(order)).encode() + b"\n")
         line = await self._process.stdout.readline()
         if not line:
             raise RuntimeError(f"the client could not do {order}: see its error above")
-        return Told(**json.loads(line))
+        return OrderResult(**json.loads(line))
 
 
 @asynccontextmanager
 async def client() -> AsyncGenerator[Client]:
-    """A client, until the end of the context."""
+    """Run a client process until the end of the context."""
     command = (sys.executable, "-m", "bench.wire.client")
     process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
     try:
