@@ -8,7 +8,7 @@ from mcp.server.mcpserver import MCPServer
 from raincheck import TaskContext, Tasks
 
 mcp = MCPServer("reports")
-# When a worker is told to stop, tools may go on for 10 s before their tasks are handed back. Without this it is 1 s.
+# When a worker stops, tools may run for 10 s before their tasks are released. The default is 1 s.
 tasks = Tasks(mcp, settings=replace(Tasks.DEFAULTS, grace=10))
 
 

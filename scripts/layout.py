@@ -79,7 +79,7 @@ def notes_on(layout: Layout) -> Iterator[str]:
 
 
 def main() -> int:
-    layouts = [Layout.read(ROOT / folder) for folder in ("src", "scripts", "docs_src", "examples")]
+    layouts = [Layout.read(ROOT / folder) for folder in ("src", "tests", "scripts", "docs_src", "examples")]
     for layout in layouts:
         for note in notes_on(layout):
             print(f"note: {note}")

@@ -1,11 +1,16 @@
-"""Derived properties of records, and copies with changed fields."""
+"""Records are frozen, have derived properties, and are copied with changed fields."""
 
+import dataclasses
+import importlib
+import inspect
+import pkgutil
 from dataclasses import fields, replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+import raincheck.core
 from raincheck.core.commands import Cancel, Claim, Complete
 from raincheck.core.lifecycle import TERMINAL_PHASES, Phase, Status
 from raincheck.core.owner import Owner
@@ -136,3 +141,29 @@ def test_tools_are_compared_by_name_and_version() -> None:
     tools = [Tool("b"), Tool("a", "2"), Tool("a")]
     assert sorted(tools) == [Tool("a", "1"), Tool("a", "2"), Tool("b", "1")]
     assert len({*tools, Tool("a", "1")}) == 3
+
+
+MODULES = [
+    "raincheck.stores.url",
+    "raincheck.stores.requests",
+    *(module.name for module in pkgutil.iter_modules(raincheck.core.__path__, "raincheck.core.")),
+]
+DATACLASSES = [
+    member
+    for module in MODULES
+    for member in vars(importlib.import_module(module)).values()
+    if inspect.isclass(member) and dataclasses.is_dataclass(member) and member.__module__ == module
+    if dataclasses.fields(member)
+]
+
+
+def test_the_core_has_record_classes() -> None:
+    assert len(DATACLASSES) > 30
+
+
+@pytest.mark.parametrize("kind", DATACLASSES, ids=lambda kind: kind.__name__)
+def test_a_record_class_is_frozen_and_slotted(kind: type[object]) -> None:
+    blank = object.__new__(kind)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(blank, vars(kind)["__slots__"][0], None)
+    assert not hasattr(blank, "__dict__")

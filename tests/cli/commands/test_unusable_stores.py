@@ -34,7 +34,7 @@ WRITING = [
 ALL = READING + WRITING
 
 
-def printed(words: list[str]) -> str:
+def command_id(words: list[str]) -> str:
     return " ".join(words)
 
 
@@ -59,7 +59,7 @@ def newer(path: Path) -> None:
     connection.close()
 
 
-@pytest.mark.parametrize("words", ALL, ids=printed)
+@pytest.mark.parametrize("words", ALL, ids=command_id)
 @pytest.mark.parametrize(
     ("make", "why"),
     [
@@ -85,7 +85,7 @@ def test_an_unusable_store_exits_with_two_and_is_left_unchanged(
     assert [one.name for one in Path.cwd().iterdir()] == ["odd.db"]
 
 
-@pytest.mark.parametrize("words", ALL, ids=printed)
+@pytest.mark.parametrize("words", ALL, ids=command_id)
 @pytest.mark.parametrize(
     ("store", "why"),
     [
@@ -106,7 +106,7 @@ def test_a_missing_store_exits_with_two_and_is_not_created(words: list[str], sto
     assert list(Path.cwd().iterdir()) == []
 
 
-@pytest.mark.parametrize("words", [words for words in ALL if words != ["doctor"]], ids=printed)
+@pytest.mark.parametrize("words", [words for words in ALL if words != ["doctor"]], ids=command_id)
 def test_a_store_of_an_older_version_is_not_migrated(words: list[str]) -> None:
     in_store(create_task_in_each_phase)
     connection = sqlite3.connect(STORE)
@@ -139,7 +139,7 @@ def dumped() -> Iterator[str]:
     connection.close()
 
 
-@pytest.mark.parametrize("words", READING, ids=printed)
+@pytest.mark.parametrize("words", READING, ids=command_id)
 def test_reading_commands_change_nothing(words: list[str]) -> None:
     in_store(create_task_in_each_phase)
     shutil.copy(STORE, "before.db")
@@ -150,7 +150,7 @@ def test_reading_commands_change_nothing(words: list[str]) -> None:
     assert list(dumped()) == dump
 
 
-@pytest.mark.parametrize("words", ALL, ids=printed)
+@pytest.mark.parametrize("words", ALL, ids=command_id)
 def test_the_help_has_an_example_and_exit_codes(words: list[str]) -> None:
     name = words[:2] if words[0] == "tasks" else words[:1]
     done = run(*name, "--help")

@@ -21,8 +21,7 @@ from raincheck.workflows.parsing.models import (
 )
 from raincheck.workflows.parsing.source import KeyPath, Source
 from raincheck.workflows.permissions import Permissions
-from raincheck.workflows.validation.inputs import check_properties
-from raincheck.workflows.validation.steps import check_references, templates_in, texts_in
+from raincheck.workflows.validation.steps import check_properties, check_references, templates_in, texts_in
 
 
 def check_cycles(models: Mapping[str, WorkflowModel], sources: Mapping[str, Source]) -> Iterator[Diagnostic]:

@@ -1,4 +1,4 @@
-"""Check the references of a step, the values it passes on, and the servers that a file declares.
+"""Check the references of a step, the values it passes on, and the servers and JSON Schemas that a file declares.
 
 A step refers to commands, functions, servers, hosts, workflows and folders, which must exist and be allowed. It passes
 values to a workflow, a function or the user, which must accept them. `templates_in` finds the values of a step that may
@@ -12,6 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError
+from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from raincheck.errors import InvalidValue
@@ -34,7 +37,6 @@ from raincheck.workflows.parsing.models import (
 from raincheck.workflows.parsing.source import KeyPath
 from raincheck.workflows.permissions import Permissions
 from raincheck.workflows.validation.injection import STDIN_INDEX, find_injections
-from raincheck.workflows.validation.inputs import check_properties, schema_errors
 
 
 def templates_in(step: ActionModel) -> Iterator[tuple[KeyPath, str]]:
@@ -241,3 +243,43 @@ def _check_server(server: ServerModel, names: AllowedNames, folder: Path) -> Ite
         yield ("url",), "a URL must start with https:// or http://"
     if server.command is not None and not is_command(server.command[0], folder):
         yield ("command",), explain_missing_command(server.command[0], folder)
+
+
+def check_properties(properties: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str]]:
+    """Yield the errors of JSON Schemas by name, each with its path."""
+    for name, schema in object_schema(properties)["properties"].items():
+        for route, message in _check_one_schema(schema):
+            yield (name, *route), message
+
+
+def _check_one_schema(schema: Any) -> Iterator[tuple[KeyPath, str]]:  # noqa: ANN401 - any YAML value
+    if not isinstance(schema, dict):
+        yield (), "a JSON Schema is a mapping, such as {type: string}"
+        return
+    yield from _check_schema(cast("dict[str, Any]", schema))
+
+
+def _check_schema(schema: dict[str, Any]) -> Iterator[tuple[KeyPath, str]]:
+    try:
+        Draft202012Validator.check_schema(schema, format_checker=Draft202012Validator.FORMAT_CHECKER)
+    except SchemaError as error:
+        yield tuple(error.absolute_path), f"this is not a valid JSON Schema: {error.message}"
+        return
+    if "default" not in schema:
+        return
+    try:
+        for message in schema_errors(schema, schema["default"]):
+            yield ("default",), f"the default does not match the schema: {message}"
+    except Unresolvable as error:
+        yield (), f"it has a reference that can't be resolved: {error}"
+
+
+def schema_errors(schema: Any, value: Any) -> Iterator[str]:  # noqa: ANN401 - any JSON
+    """Yield the errors of a value against a schema.
+
+    Raises:
+        Unresolvable: the schema has a reference that can't be resolved.
+    """
+    # The registry is empty, so that no schema can make us fetch a remote reference.
+    validator: Any = Draft202012Validator(schema, registry=Registry())
+    yield from (error.message for error in validator.iter_errors(value))
