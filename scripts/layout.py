@@ -1,4 +1,6 @@
-"""Check the layout: `python scripts/layout.py` fails at modules or folders that are too large, and reports large ones.
+"""Check the layout: fail at modules and folders that are too large and at classes that share a name, report large ones.
+
+Run it as `python scripts/layout.py`.
 
 The limits are wide on purpose. A tight limit cuts classes in two and fills folders with fragments, so merely large
 modules are reported for a person to judge, as are small modules that only one other module imports.
@@ -8,7 +10,7 @@ import ast
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -25,16 +27,22 @@ class Layout:
     importers: Mapping[str, set[str]]
     """The modules that import each module."""
 
+    classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    """The modules that define a public class, by its name."""
+
     @classmethod
     def read(cls, folder: Path) -> "Layout":
         texts = {file.relative_to(ROOT).as_posix(): file.read_text(encoding="utf-8") for file in folder.rglob("*.py")}
         names = {_dotted(module): module for module in texts}
         importers: defaultdict[str, set[str]] = defaultdict(set)
+        classes: defaultdict[str, tuple[str, ...]] = defaultdict(tuple)
         for module, text in texts.items():
+            for name in _public_classes(text):
+                classes[name] += (module,)
             for name in _imported(text):
                 if name in names:
                     importers[names[name]].add(module)
-        return cls({module: text.count("\n") for module, text in sorted(texts.items())}, importers)
+        return cls({module: text.count("\n") for module, text in sorted(texts.items())}, importers, classes)
 
     @property
     def folders(self) -> Counter[str]:
@@ -53,6 +61,20 @@ def _imported(text: str) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
             yield node.module
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _public_classes(text: str) -> Iterator[str]:
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield node.name
+
+
+def duplicate_classes(layout: Layout) -> Iterator[str]:
+    """Report public classes that share a name. Generated types and the mirror for FastMCP may."""
+    for name, modules in sorted(layout.classes.items()):
+        own = [module for module in modules if not module.endswith("_types.py") and "/fastmcp/" not in module]
+        if len(own) > 1:
+            yield f"{name} is the name of classes in {' and '.join(own)}: rename one"
 
 
 def errors_of(layout: Layout) -> Iterator[str]:
@@ -83,7 +105,7 @@ def main() -> int:
     for layout in layouts:
         for note in notes_on(layout):
             print(f"note: {note}")
-    errors = [error for layout in layouts for error in errors_of(layout)]
+    errors = [error for layout in layouts for error in errors_of(layout)] + [*duplicate_classes(layouts[0])]
     for error in errors:
         print(error, file=sys.stderr)
     return 1 if errors else 0

@@ -22,13 +22,13 @@ from raincheck.core.commands import (
     Release,
     Resume,
     Signal,
-    Transition,
+    TakeTransition,
     Yield,
 )
 from raincheck.core.decide import decide
 from raincheck.core.lifecycle import TERMINAL_PHASES, TRANSITIONS, Event, Phase
 from raincheck.core.payload import encode
-from raincheck.core.records import State, Task
+from raincheck.core.records import InstanceState, Task
 from raincheck.errors import IllegalTransition, LeaseLost
 from tests.support.core.tasks import CLAIM, ERROR, SITUATIONS, after, at, question, step
 
@@ -45,8 +45,8 @@ class Case:
     when_pausing: Event | None = None
 
 
-HERE = State("draft", at(0))
-LEAVE = Transition("submit", "draft", 0, "review", "alice")
+HERE = InstanceState("draft", at(0))
+LEAVE = TakeTransition("submit", "draft", 0, "review", "alice")
 
 CASES = {
     "claim": Case(CLAIM, Event.CLAIM),

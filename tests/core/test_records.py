@@ -16,7 +16,7 @@ from raincheck.core.lifecycle import TERMINAL_PHASES, Phase, Status
 from raincheck.core.owner import Owner
 from raincheck.core.payload import encode
 from raincheck.core.policies import Retention, RetryPolicy
-from raincheck.core.records import Attempt, Lease, Progress, State, Task, TaskId, Tool
+from raincheck.core.records import Attempt, InstanceState, Lease, Progress, Task, TaskId, Tool
 from tests.support.core.tasks import SITUATIONS, START, after, asking, at, created, question, running
 
 OTHER: dict[str, Any] = {
@@ -47,7 +47,7 @@ OTHER: dict[str, Any] = {
     "is_error": True,
     "finished_at": at(7),
     "expires_at": at(8),
-    "state": State("other", at(9), 3),
+    "state": InstanceState("other", at(9), 3),
     "subject": "other",
 }
 

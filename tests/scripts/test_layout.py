@@ -1,6 +1,6 @@
 """The layout check fails on modules and folders that are too large, and reports large ones."""
 
-from scripts.layout import ROOT, Layout, errors_of, notes_on
+from scripts.layout import ROOT, Layout, duplicate_classes, errors_of, notes_on
 
 
 def layout(**lines: int) -> Layout:
@@ -32,6 +32,16 @@ def test_a_small_module_with_a_single_importer_is_reported() -> None:
     assert list(notes_on(layout(small=60))) == []
     assert list(notes_on(layout(small=59, shared=59))) == [
         "src/kit/small.py has 59 lines, and only other.py imports it: it may belong inside"
+    ]
+
+
+def test_two_public_classes_of_one_name_fail_unless_one_is_generated_or_mirrors_for_fastmcp() -> None:
+    def duplicates(*modules: str) -> list[str]:
+        return list(duplicate_classes(Layout({}, {}, {"State": modules})))
+
+    assert duplicates("core/records.py", "wire/v2025_types.py", "src/raincheck/fastmcp/tasks.py") == []
+    assert duplicates("core/records.py", "workflows/machine.py") == [
+        "State is the name of classes in core/records.py and workflows/machine.py: rename one"
     ]
 
 

@@ -139,7 +139,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Transition:
+class TakeTransition:
     """Move an instance from one state to another. `fence` is set if the running attempt does it.
 
     The transition was decided in the state `from_state`, the instance's `state_number`-th, and is valid only there.
@@ -162,7 +162,7 @@ class Cancel:
 
     actor: str
     reason: str | None = None
-    into: Transition | None = None
+    into: TakeTransition | None = None
     """The transition to make, if the task is an instance whose definition has one for cancellation."""
 
 
@@ -182,4 +182,4 @@ class Resume:
 
 
 AttemptCommand = Note | Park | Release | Yield | Complete | Fail
-Command = AttemptCommand | Claim | Interrupt | Expire | Due | Signal | Answer | Transition | Cancel | Pause | Resume
+Command = AttemptCommand | Claim | Interrupt | Expire | Due | Signal | Answer | TakeTransition | Cancel | Pause | Resume

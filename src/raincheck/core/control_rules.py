@@ -10,16 +10,16 @@ from datetime import datetime
 
 from raincheck.core import commands
 from raincheck.core.change import Change, apply_event, next_phase, require_attempt
-from raincheck.core.commands import Cancel, Transition
+from raincheck.core.commands import Cancel, TakeTransition
 from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.limits import Limits
 from raincheck.core.payload import Payload, check_size, encode
-from raincheck.core.records import State, Task
+from raincheck.core.records import InstanceState, Task
 from raincheck.core.validation import check_name, clip
 from raincheck.errors import WrongState
 
 
-def transition(task: Task, command: Transition, now: datetime, limits: Limits) -> Change:
+def transition(task: Task, command: TakeTransition, now: datetime, limits: Limits) -> Change:
     next_phase(task, Event.TRANSITION)
     state = next_state(task, command, now)
     check_size(command.variables, limits.variables, what="the data of the instance")
@@ -61,7 +61,7 @@ def cancel_into_state(task: Task, command: Cancel, now: datetime) -> Change:
     return replace(change, variables=command.into.variables)
 
 
-def next_state(task: Task, command: Transition, now: datetime) -> State:
+def next_state(task: Task, command: TakeTransition, now: datetime) -> InstanceState:
     """Return the state that a transition leads to.
 
     Raises:
@@ -75,16 +75,16 @@ def next_state(task: Task, command: Transition, now: datetime) -> State:
         raise WrongState(task.id, command.action, command.from_state, None if current is None else current.name)
     check_name(command.to_state, what="a state's name")
     check_name(command.action, what="a transition's name")
-    return State(command.to_state, max(now, task.updated_at), current.number + 1)
+    return InstanceState(command.to_state, max(now, task.updated_at), current.number + 1)
 
 
-def describe_transition(command: Transition) -> str:
+def describe_transition(command: TakeTransition) -> str:
     """Describe the transition for people."""
     text = f"{command.action}: {command.from_state} -> {command.to_state}"
     return text if command.reason is None else f"{text} ({command.reason})"
 
 
-def encode_transition(task: Task, command: Transition) -> Payload:
+def encode_transition(task: Task, command: TakeTransition) -> Payload:
     """Encode the transition for programs."""
     return encode(
         {"action": command.action, "from": command.from_state, "to": command.to_state, "reason": command.reason},

@@ -12,7 +12,7 @@ from raincheck.core.limits import Limits
 from raincheck.core.owner import Owner
 from raincheck.core.payload import Json, Payload, check_size
 from raincheck.core.policies import DEFAULT_RETENTION, DEFAULT_RETRY, Retention, RetryPolicy
-from raincheck.core.records import HistoryEntry, State, Task, TaskId, Tool
+from raincheck.core.records import HistoryEntry, InstanceState, Task, TaskId, Tool
 from raincheck.core.validation import check_aware, check_name, clip
 from raincheck.errors import InvalidValue, NotJson
 
@@ -82,7 +82,7 @@ def create(new: NewTask, now: datetime, limits: Limits) -> Creation:
         retry=new.retry,
         retention=new.retention,
         status_message=clip(new.state),
-        state=None if new.state is None else State(new.state, now),
+        state=None if new.state is None else InstanceState(new.state, now),
         subject=new.subject,
     )
     actor = clip(new.actor) or ""

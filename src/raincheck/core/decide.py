@@ -47,7 +47,7 @@ def decide(task: Task, command: commands.Command, now: datetime, limits: Limits 
             return control_rules.signal(task, command, now)
         case commands.Answer():
             return control_rules.answer(task, command, now, limits)
-        case commands.Transition():
+        case commands.TakeTransition():
             return control_rules.transition(task, command, now, limits)
         case commands.Cancel():
             return control_rules.cancel(task, command, now)

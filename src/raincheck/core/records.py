@@ -53,7 +53,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class InstanceState:
     """The state of an instance in its workflow. `number` counts its transitions, so each stay has its own number."""
 
     name: str
@@ -125,7 +125,7 @@ class Task:
     """The result of a completed task reports a tool error."""
     finished_at: datetime | None = None
     expires_at: datetime | None = None
-    state: State | None = None
+    state: InstanceState | None = None
     """The workflow state, if the task is an instance."""
     subject: str | None = None
     """The subject of an instance, in its workflow's terms: an order number, a branch."""

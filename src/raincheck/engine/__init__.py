@@ -3,8 +3,8 @@
 from raincheck.engine.engine import Engine
 from raincheck.engine.execution.context import Child, SyncChild, SyncTaskContext, SyncVariables, TaskContext, Variables
 from raincheck.engine.inputs import Reply
+from raincheck.engine.process_signals import run_until_signal
 from raincheck.engine.settings import Settings
-from raincheck.engine.signals import run_until_signal
 from raincheck.engine.toolbox import Toolbox
 
 __all__ = [

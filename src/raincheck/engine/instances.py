@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from raincheck.core.change import Change
-from raincheck.core.commands import Cancel, Command, Transition
+from raincheck.core.commands import Cancel, Command, TakeTransition
 from raincheck.core.decide import decide
 from raincheck.core.owner import Owner, Scope
 from raincheck.core.payload import Json, decode, encode
-from raincheck.core.records import Journal, State, Task, TaskId
+from raincheck.core.records import InstanceState, Journal, Task, TaskId
 from raincheck.engine.submit import EngineDeps
 from raincheck.engine.toolbox import Toolbox
 from raincheck.engine.workflow import (
@@ -154,7 +154,7 @@ class WorkflowInstances:
         return Scope.for_namespace(self._namespace) if owner is None else Scope.for_owner(self._namespace, owner)
 
 
-def instance_snapshot(journal: Journal, state: State) -> InstanceSnapshot:
+def instance_snapshot(journal: Journal, state: InstanceState) -> InstanceSnapshot:
     """Return the state and data of an instance, as they were read."""
     data = _mapping({} if journal.variables is None else decode(journal.variables))
     return InstanceSnapshot(state.name, state.number, state.since, _mapping(decode(journal.arguments)), data)
@@ -170,7 +170,7 @@ def transition_command(
     """
     has_changed = dict(planned.data) != dict(snapshot.data)
     variables = encode(dict(planned.data), what="the data of the instance") if has_changed else None
-    into = Transition(
+    into = TakeTransition(
         planned.action, snapshot.state, snapshot.number, planned.to, actor, planned.reason, variables, fence
     )
     return Cancel(actor, planned.reason, into) if planned.kind == "cancel" else into

@@ -22,7 +22,7 @@ from raincheck.clock import Clock, StoreClock
 from raincheck.core.limits import Quota
 from raincheck.core.payload import Json
 from raincheck.engine import Engine, Settings, Toolbox
-from raincheck.engine.signals import stop_signals
+from raincheck.engine.process_signals import stop_signals
 from raincheck.engine.tool import TaskTool
 from raincheck.errors import ConfigurationError
 from raincheck.server.attach import attach

@@ -23,10 +23,10 @@ from raincheck.core.records import (
     HistoryEntry,
     InputKind,
     InputRequest,
+    InstanceState,
     Journal,
     Lease,
     Progress,
-    State,
     Step,
     Task,
     TaskId,
@@ -168,7 +168,7 @@ def task_from_row(row: Row) -> Task:
         bool(is_error),
         _moment(finished_at),
         _moment(expires_at),
-        None if state is None else State(state, to_datetime(state_since), state_number),
+        None if state is None else InstanceState(state, to_datetime(state_since), state_number),
         subject,
     )
 

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeAlias
 
 from raincheck.core.change import Change
-from raincheck.core.commands import Answer, Cancel, Command, Complete, Note, Park, Transition
+from raincheck.core.commands import Answer, Cancel, Command, Complete, Note, Park, TakeTransition
 from raincheck.core.decide import decide
 from raincheck.core.histogram import DurationHistogram
 from raincheck.core.limits import Quota
@@ -195,12 +195,12 @@ async def creates_a_secret(setup: ScenarioSetup, store: Store) -> None:  # noqa:
 
 async def commits_a_transition(setup: ScenarioSetup, store: Store) -> None:
     data = encode({"text": "x"})
-    move = Transition("submit", "draft", 0, "review", "ann", "it is ready", data, fence=1)
+    move = TakeTransition("submit", "draft", 0, "review", "ann", "it is ready", data, fence=1)
     await store.commit([setup.change("instance", move)])
 
 
 async def commits_the_cancel_of_an_instance(setup: ScenarioSetup, store: Store) -> None:
-    into = Transition("drop", "draft", 0, "dropped", "ann")
+    into = TakeTransition("drop", "draft", 0, "dropped", "ann")
     await store.commit([setup.change("instance", Cancel("ann", "no need", into))])
 
 

@@ -20,7 +20,7 @@ from mcp.server.stdio import stdio_server
 
 from raincheck.cli.exit_codes import echo_err, fail_with_error
 from raincheck.cli.output.log import LogFormat, LogFormatOption, install_handler
-from raincheck.engine.signals import stop_signals
+from raincheck.engine.process_signals import stop_signals
 from raincheck.errors import ConfigurationError, RaincheckError
 from raincheck.server import Tasks
 from raincheck.server.http.server import HttpServer

@@ -10,7 +10,7 @@ import typer
 from raincheck.cli.commands.serve import ConcurrencyOption, TargetArgument
 from raincheck.cli.exit_codes import echo_err, fail_with_error
 from raincheck.cli.output.log import LogFormat, LogFormatOption, install_handler
-from raincheck.engine.signals import stop_signals
+from raincheck.engine.process_signals import stop_signals
 from raincheck.errors import ConfigurationError, RaincheckError
 from raincheck.operations.describe import format_json
 from raincheck.operations.redact import describe_store

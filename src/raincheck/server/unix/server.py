@@ -14,7 +14,7 @@ from mcp.server.lowlevel import Server
 from mcp_types import INTERNAL_ERROR
 
 from raincheck._async import run_to_completion
-from raincheck.engine.signals import stop_signals
+from raincheck.engine.process_signals import stop_signals
 from raincheck.server.unix.bind import SocketLock, peer_user
 from raincheck.server.unix.connection import encode_message, error_response, serve_connection
 from raincheck.tracebacks import text_logger

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from raincheck.core.commands import Cancel, Complete, Fail, Note, Park, Release, Transition
+from raincheck.core.commands import Cancel, Complete, Fail, Note, Park, Release, TakeTransition
 from raincheck.core.decide import decide
 from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.owner import Owner, Scope
 from raincheck.core.payload import encode
-from raincheck.core.records import State, Task, Tool
+from raincheck.core.records import InstanceState, Task, Tool
 from raincheck.errors import InvalidValue, LeaseLost, StaleChange, WrongState
 from raincheck.stores.commit import answer
 from raincheck.stores.requests import TaskQuery
@@ -18,13 +18,13 @@ from raincheck.testing.harness import ALICE, BOB, EVERYTHING, NAMESPACE, StoreHa
 from raincheck.testing.store_contract.base import StoreContractBase
 
 ALICES = Scope.for_owner(NAMESPACE, ALICE)
-SUBMIT = Transition("submit", "draft", 0, "review", "ann", "it is ready", encode({"text": "x"}))
+SUBMIT = TakeTransition("submit", "draft", 0, "review", "ann", "it is ready", encode({"text": "x"}))
 
 
 class InstanceContract(StoreContractBase):
     async def test_an_instance_is_stored_with_its_state_and_subject(self, harness: StoreHarness) -> None:
         task = await harness.create(state="draft", subject="paper 7")
-        assert task.state == State("draft", harness.clock.now())
+        assert task.state == InstanceState("draft", harness.clock.now())
         assert await harness.load(task) == task
         plain = await harness.load(await harness.create())
         assert (plain.state, plain.subject) == (None, None)
@@ -33,7 +33,7 @@ class InstanceContract(StoreContractBase):
         task = await harness.create(state="draft")
         harness.clock.advance(5)
         moved = await harness.apply(task, SUBMIT)
-        assert moved.state == State("review", harness.clock.now(), 1)
+        assert moved.state == InstanceState("review", harness.clock.now(), 1)
         assert await harness.load(task) == moved
         journal = await harness.store.journal(task.id, EVERYTHING, now=harness.clock.now())
         assert journal.variables == encode({"text": "x"})
@@ -62,9 +62,9 @@ class InstanceContract(StoreContractBase):
 
     async def test_a_cancelled_instance_ends_in_the_state_of_its_transition(self, harness: StoreHarness) -> None:
         task = await harness.create_running(state="draft")
-        drop = Transition("drop", "draft", 0, "dropped", "ann")
+        drop = TakeTransition("drop", "draft", 0, "dropped", "ann")
         ended = await harness.apply(task, Cancel("ann", "no need", drop))
-        assert (ended.phase, ended.state) == (Phase.CANCELLED, State("dropped", harness.clock.now(), 1))
+        assert (ended.phase, ended.state) == (Phase.CANCELLED, InstanceState("dropped", harness.clock.now(), 1))
         assert await harness.load(task) == ended
 
     async def test_a_transition_deletes_the_steps_and_answers_of_the_state_it_leaves(
