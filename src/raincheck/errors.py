@@ -118,20 +118,20 @@ class WrongState(TaskError):
 class TransitionRefused(TaskError):
     """The workflow does not allow the transition now. Nothing changed."""
 
-    def __init__(self, task_id: str, action: str, state: str, why: str) -> None:
-        super().__init__(task_id, f"task {task_id!r} is in state {state!r}: {action!r} is closed: {why}")
+    def __init__(self, task_id: str, action: str, state: str, explanation: str) -> None:
+        super().__init__(task_id, f"task {task_id!r} is in state {state!r}: {action!r} is closed: {explanation}")
         self.action = action
         self.state = state
-        self.why = why
+        self.explanation = explanation
 
 
 class CancelRefused(TaskError):
     """The workflow does not allow the instance to be cancelled now. Nothing changed. `reason` is machine-readable."""
 
-    def __init__(self, task_id: str, reason: str, why: str) -> None:
-        super().__init__(task_id, f"task {task_id!r} can't be cancelled ({reason}): {why}")
+    def __init__(self, task_id: str, reason: str, explanation: str) -> None:
+        super().__init__(task_id, f"task {task_id!r} can't be cancelled ({reason}): {explanation}")
         self.reason = reason
-        self.why = why
+        self.explanation = explanation
 
 
 class LeaseLost(TaskError):

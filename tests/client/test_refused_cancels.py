@@ -30,7 +30,7 @@ async def test_a_refused_cancel_raises_with_the_reason_and_the_task_continues(ti
         with pytest.raises(CancelRefused) as refused:
             await handle.cancel()
         assert (refused.value.task_id, refused.value.reason) == (handle.task_id, "not-cancellable")
-        assert refused.value.why == "workflow 'letter' has no state of kind cancel"
+        assert refused.value.explanation == "workflow 'letter' has no state of kind cancel"
         update = await handle.poll()
         assert update is not None
         assert update.status is Status.WORKING

@@ -70,21 +70,21 @@ def test_p50_and_p90_differ() -> None:
 
 def test_a_tool_that_requires_tasks_refuses_callers_without() -> None:
     explained = explain(*[0.1] * MIN_SAMPLES, mode="required")
-    assert (explained.with_tasks.gets, explained.with_tasks.waits_seconds) == (CallerOutcome.TASK, 0)
-    assert (explained.without_tasks.gets, explained.without_tasks.waits_seconds) == (CallerOutcome.REFUSED, 0)
-    assert explained.without_tasks.why == 'only callers that accept tasks can call it (mode="required")'
+    assert (explained.with_tasks.outcome, explained.with_tasks.waits_seconds) == (CallerOutcome.TASK, 0)
+    assert (explained.without_tasks.outcome, explained.without_tasks.waits_seconds) == (CallerOutcome.REFUSED, 0)
+    assert explained.without_tasks.reason == 'only callers that accept tasks can call it (mode="required")'
 
 
 def test_every_caller_of_a_tool_that_forbids_tasks_waits_for_the_result() -> None:
     explained = explain(*[600.0] * MIN_SAMPLES, mode="forbidden", inline_for=3.0)
     assert explained.with_tasks == explained.without_tasks
-    assert (explained.with_tasks.gets, explained.with_tasks.waits_seconds) == (CallerOutcome.RESULT, None)
+    assert (explained.with_tasks.outcome, explained.with_tasks.waits_seconds) == (CallerOutcome.RESULT, None)
 
 
 def test_callers_without_tasks_wait_for_the_result_without_a_fallback_wait() -> None:
     explained = explain(*[600.0] * MIN_SAMPLES, fallback_wait=None)
-    assert (explained.without_tasks.gets, explained.without_tasks.waits_seconds) == (CallerOutcome.RESULT, None)
-    assert explained.with_tasks.gets is CallerOutcome.TASK
+    assert (explained.without_tasks.outcome, explained.without_tasks.waits_seconds) == (CallerOutcome.RESULT, None)
+    assert explained.with_tasks.outcome is CallerOutcome.TASK
 
 
 async def test_only_tools_whose_calls_become_tasks_are_explained_in_list_order() -> None:

@@ -34,9 +34,9 @@ class HealthFinding:
 
     name: str
     verdict: Severity
-    said: str
+    message: str
     """The observation. The field names are those of `doctor --json`."""
-    do: str | None = None
+    remedy: str | None = None
     """The remedy; None if nothing is wrong."""
 
     @classmethod

@@ -29,7 +29,7 @@ class CallerOutcome(StrEnum):
     """The result, however long the call takes."""
     TASK = "task"
     """The result, or a task if the call does not end within the wait."""
-    FALLBACK = "told"
+    FALLBACK = "fallback"
     """The result, or a short text on how to continue if the call does not end within the wait."""
     REFUSED = "refused"
 
@@ -38,10 +38,10 @@ class CallerOutcome(StrEnum):
 class CallerTreatment:
     """An answer to a caller, the time until it, and the reason."""
 
-    gets: CallerOutcome
+    outcome: CallerOutcome
     waits_seconds: float | None
     """None if the caller waits for as long as the call takes."""
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

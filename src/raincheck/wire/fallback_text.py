@@ -242,7 +242,7 @@ class FallbackMessages:
     def cancel_refused(self, task: Task, refused: CancelRefused) -> dict[str, Any]:
         """Return the answer to a cancel that the workflow does not allow now."""
         next_call = _next(self.tools.wait, {"task_id": task.id})
-        text = f"{task.tool.name} can't be cancelled ({refused.reason}): {refused.why}. It continues."
+        text = f"{task.tool.name} can't be cancelled ({refused.reason}): {refused.explanation}. It continues."
         return self._answer(text, task, next=next_call)
 
     def latest_tasks(self, tasks: Sequence[Task], now: datetime, tool: str | None) -> dict[str, Any]:

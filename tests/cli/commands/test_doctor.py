@@ -38,7 +38,7 @@ def test_a_healthy_store_is_ok_in_every_line() -> None:
     assert verdicts(findings) == {}
     names = ["opens", "rights", "disk", "log", "schema", "journal", "integrity"]
     assert list(findings) == [*names, "tasks", "leases", "workers", "queue", "clock"]
-    assert all(finding["do"] is None for finding in findings.values())
+    assert all(finding["remedy"] is None for finding in findings.values())
     printed = lines("doctor")
     assert printed[0] == "ok opens the store can be opened"
     assert printed[-1] == f"{Path(STORE).absolute()}: 12 ok"
@@ -59,7 +59,7 @@ def test_an_unwritable_file_is_bad(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda file, _: Path(file).name != STORE)  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType] - a stand-in
     findings = found(exit_code=1)
     assert verdicts(findings) == {"rights": "bad"}
-    assert findings["rights"]["said"] == f"this user can't read and write {Path(STORE).absolute()}"
+    assert findings["rights"]["message"] == f"this user can't read and write {Path(STORE).absolute()}"
 
 
 class Usage(NamedTuple):
@@ -74,7 +74,7 @@ def test_a_disk_that_is_nearly_full_is_found(mib: int, verdict: str, monkeypatch
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(0, 0, mib * 1_024 * 1_024))  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType] - likewise
     findings = found(exit_code=1 if verdict == "bad" else 0)
     assert findings["disk"]["verdict"] == verdict
-    assert ("raincheck tasks purge" in (findings["disk"]["do"] or "")) == (verdict != "ok")
+    assert ("raincheck tasks purge" in (findings["disk"]["remedy"] or "")) == (verdict != "ok")
 
 
 def test_a_log_that_does_not_shrink_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +84,7 @@ def test_a_log_that_does_not_shrink_is_found(monkeypatch: pytest.MonkeyPatch) ->
     holder.execute("BEGIN")
     holder.execute("SELECT * FROM tasks").fetchall()
     in_store(create_task_in_each_phase)
-    assert "find the process that keeps reading the file" in found()["log"]["do"]
+    assert "find the process that keeps reading the file" in found()["log"]["remedy"]
     holder.close()
 
 
@@ -97,8 +97,8 @@ def test_a_different_journal_mode_and_an_older_schema_are_found() -> None:
     before = Path(STORE).read_bytes()
     findings = found(exit_code=1)
     assert verdicts(findings) == {"opens": "bad", "schema": "warn", "journal": "warn"}
-    assert "start a server or a worker on it" in findings["opens"]["said"]
-    assert findings["journal"]["said"] == "delete, so readers wait for writers"
+    assert "start a server or a worker on it" in findings["opens"]["message"]
+    assert findings["journal"]["message"] == "delete, so readers wait for writers"
     assert Path(STORE).read_bytes() == before
 
 
@@ -111,8 +111,8 @@ def test_a_damaged_file_is_bad() -> None:
     Path(STORE).write_bytes(content)
     findings = found(exit_code=1)
     assert findings["integrity"]["verdict"] == "bad"
-    assert "the file is damaged" in findings["integrity"]["said"]
-    assert "restore a backup or try SQLite's '.recover'" in findings["integrity"]["do"]
+    assert "the file is damaged" in findings["integrity"]["message"]
+    assert "restore a backup or try SQLite's '.recover'" in findings["integrity"]["remedy"]
 
 
 def test_unswept_leases_and_deadlines_are_bad() -> None:
@@ -129,8 +129,8 @@ def test_unswept_leases_and_deadlines_are_bad() -> None:
     clock.advance(30)
     leases = found(clock, exit_code=1)["leases"]
     assert leases["verdict"] == "bad"
-    assert leases["said"] == "2 tasks overdue for up to 85 s, and not recovered by any server: task-0002, task-0001"
-    assert leases["do"] == "start a server on this store: every server recovers the tasks of dead ones"
+    assert leases["message"] == "2 tasks overdue for up to 85 s, and not recovered by any server: task-0002, task-0001"
+    assert leases["remedy"] == "start a server on this store: every server recovers the tasks of dead ones"
 
 
 def test_a_task_for_a_tool_without_workers_is_found() -> None:
@@ -144,10 +144,10 @@ def test_a_task_for_a_tool_without_workers_is_found() -> None:
     in_store(work, clock)
     workers = found(clock)["workers"]
     assert workers["verdict"] == "warn"
-    assert workers["said"] == (
+    assert workers["message"] == (
         "2 tasks waited up to 2 min for deploy (version 2) of 'reports', and no worker ran it in the last 10 min"
     )
-    assert workers["do"] == "start a server or worker named 'reports' that has that version of the tool"
+    assert workers["remedy"] == "start a server or worker named 'reports' that has that version of the tool"
 
 
 def test_a_task_that_waits_for_busy_workers_has_workers() -> None:
@@ -165,7 +165,7 @@ def test_a_task_that_waits_for_busy_workers_has_workers() -> None:
 
     in_store(work, clock)
     clock.advance(20)
-    printed = found(clock)["workers"]["said"]
+    printed = found(clock)["workers"]["message"]
     assert "deploy (version 1)" in printed
     assert "build_report" not in printed
     clock.advance(120)
@@ -194,7 +194,7 @@ def test_a_different_version_that_runs_is_named() -> None:
         await harness.create_running(tool=Tool("deploy", "1"))
 
     in_store(work, clock)
-    assert found(clock)["workers"]["said"].endswith("in the last 10 min; workers run version 1")
+    assert found(clock)["workers"]["message"].endswith("in the last 10 min; workers run version 1")
 
 
 def test_a_parked_task_that_no_worker_resumes_is_found() -> None:
@@ -206,7 +206,7 @@ def test_a_parked_task_that_no_worker_resumes_is_found() -> None:
 
     in_store(work, clock)
     clock.advance(900)
-    assert "1 task waited up to 14 min for build_report (version 1)" in found(clock)["workers"]["said"]
+    assert "1 task waited up to 14 min for build_report (version 1)" in found(clock)["workers"]["message"]
 
 
 @pytest.mark.parametrize(("seconds", "verdict"), [(200, "ok"), (400, "warn")])
@@ -222,7 +222,7 @@ def test_the_longest_waiting_task_is_named(seconds: float, verdict: str) -> None
     clock.advance(seconds)
     queue = found(clock)["queue"]
     assert queue["verdict"] == verdict
-    assert queue["said"].startswith("task-0001 (build_report) has waited longest, for ")
+    assert queue["message"].startswith("task-0001 (build_report) has waited longest, for ")
 
 
 @pytest.mark.parametrize(("seconds", "verdict"), [(1, "ok"), (300, "warn")])
@@ -237,11 +237,11 @@ def test_tasks_from_the_future_are_found(seconds: float, verdict: str) -> None:
     findings = found(FakeClock(START))
     assert findings["clock"]["verdict"] == verdict
     if verdict == "warn":
-        assert findings["clock"]["said"].startswith("a task is dated 5 min in the future")
+        assert findings["clock"]["message"].startswith("a task is dated 5 min in the future")
 
 
 def test_the_number_of_live_tasks_is_reported() -> None:
     clock = FakeClock(START)
     in_store(create_task_in_each_phase, clock)
     clock.jump_to(START)
-    assert found(clock)["tasks"]["said"] == "1 queued, 1 running, 1 parked, 1 paused"
+    assert found(clock)["tasks"]["message"] == "1 queued, 1 running, 1 parked, 1 paused"

@@ -39,7 +39,7 @@ def test_measured_durations_decide_the_outcome() -> None:
     assert crunch["p50_seconds"] == pytest.approx(2, rel=0.2)
     assert crunch["p90_seconds"] == pytest.approx(8, rel=0.2)
     assert crunch["with_tasks"]["waits_seconds"] >= crunch["p90_seconds"]
-    assert crunch["with_tasks"]["why"].startswith("of the latest 11 calls, 100% end within")
+    assert crunch["with_tasks"]["reason"].startswith("of the latest 11 calls, 100% end within")
 
 
 def test_json_is_a_list_with_stable_names_and_times_in_seconds() -> None:
@@ -55,14 +55,14 @@ def test_json_is_a_list_with_stable_names_and_times_in_seconds() -> None:
             "p50_seconds": pytest.approx(600, rel=0.2),
             "p90_seconds": pytest.approx(600, rel=0.2),
             "with_tasks": {
-                "gets": "task",
+                "outcome": "task",
                 "waits_seconds": 0.0,
-                "why": "of the latest 10 calls, 0% end within 10 s: it is not worth waiting",
+                "reason": "of the latest 10 calls, 0% end within 10 s: it is not worth waiting",
             },
             "without_tasks": {
-                "gets": "told",
+                "outcome": "fallback",
                 "waits_seconds": 5.0,
-                "why": "of the latest 10 calls, 0% end within 45 s: waiting longer is of no use",
+                "reason": "of the latest 10 calls, 0% end within 45 s: waiting longer is of no use",
             },
         },
         {
@@ -71,11 +71,15 @@ def test_json_is_a_list_with_stable_names_and_times_in_seconds() -> None:
             "measured": 0,
             "p50_seconds": None,
             "p90_seconds": None,
-            "with_tasks": {"gets": "task", "waits_seconds": 0.0, "why": 'it always runs as a task (mode="required")'},
-            "without_tasks": {
-                "gets": "refused",
+            "with_tasks": {
+                "outcome": "task",
                 "waits_seconds": 0.0,
-                "why": 'only callers that accept tasks can call it (mode="required")',
+                "reason": 'it always runs as a task (mode="required")',
+            },
+            "without_tasks": {
+                "outcome": "refused",
+                "waits_seconds": 0.0,
+                "reason": 'only callers that accept tasks can call it (mode="required")',
             },
         },
         {
@@ -85,14 +89,14 @@ def test_json_is_a_list_with_stable_names_and_times_in_seconds() -> None:
             "p50_seconds": None,
             "p90_seconds": None,
             "with_tasks": {
-                "gets": "result",
+                "outcome": "result",
                 "waits_seconds": None,
-                "why": 'its calls never become tasks (mode="forbidden")',
+                "reason": 'its calls never become tasks (mode="forbidden")',
             },
             "without_tasks": {
-                "gets": "result",
+                "outcome": "result",
                 "waits_seconds": None,
-                "why": 'its calls never become tasks (mode="forbidden")',
+                "reason": 'its calls never become tasks (mode="forbidden")',
             },
         },
     ]
@@ -108,7 +112,7 @@ def test_the_table_has_each_tools_outcome_and_reason() -> None:
     assert lines[:4] == [
         ["tool", "measured", "callers with tasks", "callers without tasks"],
         ["crunch", "10 calls", f"waits up to {format_duration(wait['waits_seconds'])}, then gets a task", lines[1][3]],
-        ["auto", "half in 23 ms", wait["why"], "such callers wait for fallback_wait seconds"],
+        ["auto", "half in 23 ms", wait["reason"], "such callers wait for fallback_wait seconds"],
         ["", "9 of 10 in 1.7 s"],
     ]
     assert lines[1][3] == "waits up to 45 s, then gets a text about the task"

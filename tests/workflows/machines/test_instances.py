@@ -89,7 +89,7 @@ async def test_a_closed_transition_is_refused_with_the_reason_and_changes_nothin
         before = (await engine.view(task.id)).task.state
         with pytest.raises(TransitionRefused) as refused:
             await engine.instances.transition(task.id, action)
-        assert refused.value.why == why
+        assert refused.value.explanation == why
         assert (await engine.view(task.id)).task.state == before
 
 

@@ -90,9 +90,9 @@ def print_checkup(location: str, findings: list[HealthFinding], console: Console
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold", ratio=1)
     for finding in findings:
-        text = Text(finding.said)
-        if finding.do is not None:
-            text.append(f"\n-> {finding.do}", "bold")
+        text = Text(finding.message)
+        if finding.remedy is not None:
+            text.append(f"\n-> {finding.remedy}", "bold")
         table.add_row(Text(finding.verdict, STYLES[finding.verdict]), finding.name, text)
     console.print(table)
     console.print()

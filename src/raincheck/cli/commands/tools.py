@@ -107,15 +107,15 @@ def _measured(tool: ToolExplanation) -> str:
 
 
 def _treatment_text(treatment: CallerTreatment) -> Text:
-    return Text(f"{_outcome(treatment)}\n", STYLES[treatment.gets]).append(treatment.why, "not bold default dim")
+    return Text(f"{_outcome(treatment)}\n", STYLES[treatment.outcome]).append(treatment.reason, "not bold default dim")
 
 
 def _outcome(treatment: CallerTreatment) -> str:
-    if treatment.gets is CallerOutcome.REFUSED:
+    if treatment.outcome is CallerOutcome.REFUSED:
         return "is refused"
     if treatment.waits_seconds is None:
         return "waits for the result"
-    after = AFTER_WAIT[treatment.gets]
+    after = AFTER_WAIT[treatment.outcome]
     if not treatment.waits_seconds:
         return f"{after} at once"
     return f"waits up to {format_duration(treatment.waits_seconds)}, then {after}"

@@ -87,9 +87,9 @@ class CallReporter:
         """Report why a task is not cancelled."""
         if self.as_json:
             status = None if update is None else str(update.status)
-            detail = {"reason": refused.reason, "message": refused.why}
+            detail = {"reason": refused.reason, "message": refused.explanation}
             typer.echo(format_json({"task_id": task_ref.task_id, "status": status, "refused": detail}))
-        reason, explanation = printable(refused.reason), printable(refused.why)
+        reason, explanation = printable(refused.reason), printable(refused.explanation)
         echo_err(f"task {format_id(task_ref.task_id)} can't be cancelled ({reason}): {explanation}. It continues")
         return ExitCode.FAILED
 

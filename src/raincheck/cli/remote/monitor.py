@@ -307,7 +307,7 @@ async def leave_task(
     except TaskNotFound:
         reporter.fail_not_found(task_ref)
     except CancelRefused as refused:
-        reason = f"({printable(refused.reason)}): {printable(refused.why)}"
+        reason = f"({printable(refused.reason)}): {printable(refused.explanation)}"
         reporter.report_running(task_ref, f"its workflow does not allow it to be cancelled {reason}. ")
         return ExitCode.STILL_RUNNING
     except MCPError as error:

@@ -73,13 +73,13 @@ def test_an_error_with_one_task_does_not_affect_the_others() -> None:
 def test_json_has_an_outcome_for_each_task() -> None:
     tasks = in_store(create_task_in_each_phase)
     printed = run_json("tasks", "cancel", tasks["queued"].id, "nope", tasks["failed"].id, exit_code=1)
-    assert [(one["given"], one["done"]) for one in printed] == [
+    assert [(one["id"], one["done"]) for one in printed] == [
         ("task-0008", True),
         ("nope", False),
         ("task-0003", False),
     ]
     assert [None if one["task"] is None else one["task"]["status"] for one in printed] == ["cancelled", None, None]
-    assert printed[0]["said"] == "task-0008 (build_report) is cancelled"
+    assert printed[0]["message"] == "task-0008 (build_report) is cancelled"
 
 
 def test_children_are_cancelled_with_their_parent() -> None:
@@ -132,7 +132,7 @@ def test_retry_creates_a_new_task(name: str) -> None:
     assert printed["done"]
     (new_id,) = stored_ids() - before
     assert printed["task"]["id"] == new_id
-    assert printed["said"] == f"{old.id} (build_report) is retried as {new_id}"
+    assert printed["message"] == f"{old.id} (build_report) is retried as {new_id}"
     new = load(new_id)
     assert (new.tool, new.owner, new.namespace, new.phase) == (old.tool, old.owner, old.namespace, Phase.QUEUED)
     assert load(old) == old

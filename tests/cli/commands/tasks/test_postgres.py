@@ -95,7 +95,7 @@ def test_times_follow_the_clock_of_the_database(database_url: str, monkeypatch: 
     assert "3 h" not in listed
     findings = checkup(database_url, exit_code=1)
     assert verdicts(findings) == {"time": "warn", "alive": "bad"}
-    assert findings["time"]["said"] == "the database's clock and this machine's are 3 h apart"
+    assert findings["time"]["message"] == "the database's clock and this machine's are 3 h apart"
 
 
 def test_a_healthy_database_is_ok_in_every_line(database_url: str) -> None:
@@ -111,7 +111,7 @@ def test_tables_that_are_missing_or_older_or_not_for_this_user_are_found(
 ) -> None:
     findings = checkup(database_url, exit_code=1)
     assert verdicts(findings) == {"opens": "bad", "schema": "bad"}
-    assert "run raincheck migrate" in findings["schema"]["do"]
+    assert "run raincheck migrate" in findings["schema"]["remedy"]
     in_store(nothing, store=database_url)
     postgres_server.run("CREATE ROLE visitor LOGIN")
     request.addfinalizer(lambda: postgres_server.run("DROP ROLE visitor"))
@@ -141,7 +141,7 @@ def test_tasks_without_a_live_process_are_found(database_url: str) -> None:
     task = in_store(one_queued, FakeClock(SystemClock().now()), store=database_url)
     findings = checkup(database_url, exit_code=1)
     assert verdicts(findings) == {"alive": "bad"}
-    assert findings["alive"]["said"] == "0 processes take jobs, and 1 task waits"
+    assert findings["alive"]["message"] == "0 processes take jobs, and 1 task waits"
     # One that is alive, and has nothing.
     sql(database_url, "INSERT INTO procrastinate_workers DEFAULT VALUES")
     assert verdicts(checkup(database_url)) == {}
@@ -149,7 +149,7 @@ def test_tasks_without_a_live_process_are_found(database_url: str) -> None:
     findings = checkup(database_url)
     assert verdicts(findings) == {"jobs": "warn"}
     name = f"{task.tool.name} (version {task.tool.version}) of {task.namespace!r}"
-    assert findings["jobs"]["said"] == f"1 task of {name} waits without a job"
+    assert findings["jobs"]["message"] == f"1 task of {name} waits without a job"
     # What it says to do does it.
     for command in ("pause", "resume"):
         assert run_now("tasks", command, task.id, "--store", database_url).returncode == 0
@@ -164,8 +164,8 @@ def test_jobs_of_dead_workers_are_found(is_known: bool, database_url: str) -> No
     if not is_known:
         sql(database_url, "DELETE FROM procrastinate_workers")
     findings = checkup(database_url, exit_code=1)
-    assert (findings["jobs"]["said"], findings["jobs"]["verdict"]) == ("dead workers hold 1 job", "bad")
-    assert findings["jobs"]["do"] == "start a worker: it returns them to the queue"
+    assert (findings["jobs"]["message"], findings["jobs"]["verdict"]) == ("dead workers hold 1 job", "bad")
+    assert findings["jobs"]["remedy"] == "start a worker: it returns them to the queue"
     sql(database_url, "INSERT INTO procrastinate_workers DEFAULT VALUES")
     assert verdicts(checkup(database_url)) == {"jobs": "warn"}
 
@@ -188,12 +188,12 @@ def test_a_database_that_is_away_full_or_a_standby_is_bad(own_postgres: Postgres
     own_postgres.stop()
     findings = checkup(store, exit_code=1)
     assert list(findings) == ["opens"]
-    assert "the database can't be reached" in findings["opens"]["said"]
+    assert "the database can't be reached" in findings["opens"]["message"]
     (own_postgres.data / "standby.signal").touch()
     own_postgres.start(few)
     findings = checkup(store, exit_code=1)
     assert verdicts(findings) == {"writes": "bad", "connections": "warn"}
-    assert findings["writes"]["do"] == "name the primary in the store's URL"
+    assert findings["writes"]["remedy"] == "name the primary in the store's URL"
     assert run_now("tasks", "ls", "--store", store).stdout == "no tasks\n"
     done = run_now("migrate", "--store", f"{store}?schema=other")
     assert (done.returncode, "the database accepts no writes" in done.stderr) == (2, True)

@@ -161,16 +161,16 @@ async def _act_on(store: Store, id_prefix: str, act: TaskAction, now: datetime) 
         name = f"{format_id(task.id)} ({format_tool(task.tool)})"
         outcome = await act(store, task, now)
     except ActionNotApplicable as error:
-        return {"given": id_prefix, "done": False, "said": f"{name} {error}", "task": None}
+        return {"id": id_prefix, "done": False, "message": f"{name} {error}", "task": None}
     except TaskError as error:
-        return {"given": id_prefix, "done": False, "said": str(error), "task": None}
-    return {"given": id_prefix, "done": True, "said": f"{name} {outcome.message}", "task": serialize_task(outcome.task)}
+        return {"id": id_prefix, "done": False, "message": str(error), "task": None}
+    return {"id": id_prefix, "done": True, "message": f"{name} {outcome.message}", "task": serialize_task(outcome.task)}
 
 
 def _print(outcome: dict[str, object]) -> None:
     is_done = bool(outcome["done"])
     style = "" if is_done else "red"
-    make_console(is_error=not is_done).print(Text(str(outcome["said"]), style), soft_wrap=True)
+    make_console(is_error=not is_done).print(Text(str(outcome["message"]), style), soft_wrap=True)
 
 
 # Text after a line that contains only \b is not rewrapped.
