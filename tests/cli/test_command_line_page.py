@@ -23,8 +23,6 @@ SHOWN_ID = "01a1e261d7ab"
 
 ID = re.compile(r"\b01[0-9a-f]{18}([0-9a-f]{24})?\b")
 
-pytestmark = pytest.mark.timeout(240)
-
 
 @pytest.fixture
 def shell(monkeypatch: pytest.MonkeyPatch) -> Iterator["Shell"]:

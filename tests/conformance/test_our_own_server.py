@@ -74,7 +74,6 @@ def reports() -> dict[str, Report]:
     return asyncio.run(run_all())
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("mode", ["stdio", "http", "owners"])
 def test_our_server_passes_the_suite(mode: str, reports: dict[str, Report]) -> None:
     report = reports[mode]
@@ -90,7 +89,6 @@ def test_our_server_passes_the_suite(mode: str, reports: dict[str, Report]) -> N
     assert skipped.keys() == ALWAYS | skipped_checks[mode], skipped
 
 
-@pytest.mark.timeout(240)
 def test_our_server_passes_the_suite_on_postgresql(database_url: str) -> None:
     async def run() -> Report:
         async with serving(database_url) as url:

@@ -38,7 +38,6 @@ def test_there_is_a_configuration_for_each_transport() -> None:
     assert [server["type"] for server in SERVERS] == ["stdio", "stdio", "http"]
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("server", SERVERS[:2])
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_a_host_with_the_documented_configuration_gets_results(

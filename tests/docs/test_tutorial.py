@@ -15,8 +15,6 @@ from tests.support.cli.terminal import at_terminal
 from tests.support.docs.pages import ROOT, name_of, text_of
 from tests.support.docs.shell import CLIPPED_ID, ID, TIMEOUT, Shell, compared, environment, wait_for_log
 
-pytestmark = pytest.mark.timeout(240)
-
 PAGE = text_of(ROOT / "docs/tutorial.md")
 BLOCKS = [(kind, text) for kind, text in re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)]
 INSTALLING = BLOCKS[0][1]

@@ -17,7 +17,7 @@ from mcp.client.stdio import StdioServerParameters
 
 from tests.support.docs.pages import ROOT, text_of
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.anyio
 
 PAGE = text_of(ROOT / "docs/howto/deploy-a-server.md")
 PROGRAM = ROOT / "docs_src/unix_socket.py"

@@ -19,7 +19,7 @@ from raincheck.testing import FakeClock
 from tests.support.engine.harness import QUICK, EngineHarness
 from tests.support.engine.observed_store import ObservedStore, make_clock
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 NAMESPACE = "default"
 CALM = Settings(lease=3_600)

@@ -29,7 +29,7 @@ from raincheck.errors import (
 )
 from tests.support.engine.harness import QUICK, EngineHarness
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 ALICE, BOB = (Owner.token("https://example.com", name) for name in ("alice", "bob"))
 

@@ -18,7 +18,7 @@ from tests.support.engine.harness import QUICK, EngineHarness
 from tests.support.engine.hinting_store import AnonymousHintStore
 from tests.support.engine.observed_store import ObservedStore, make_clock
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 SELDOM = replace(QUICK, poll_interval=1_000.0)
 """Polls rarely, so that changes are only seen by notifications."""

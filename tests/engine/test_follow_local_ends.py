@@ -24,7 +24,7 @@ from tests.support.engine.harness import QUICK, EngineHarness
 from tests.support.engine.hinting_store import BeforeHintStore
 from tests.support.engine.observed_store import ObservedStore, make_clock
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 ALICE, BOB = (Owner.token("https://example.com", name) for name in ("alice", "bob"))
 SELDOM = replace(QUICK, poll_interval=1_000.0, lease=3_600.0)

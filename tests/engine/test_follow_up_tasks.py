@@ -11,7 +11,7 @@ from raincheck.engine import SyncTaskContext, TaskContext
 from raincheck.errors import InvalidValue, TaskNotFound, ToolError
 from tests.support.engine.harness import CommitHookStore, EngineHarness, outcome_of
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 AT_ONCE = RetryPolicy(attempts=2, jitter=0, first_wait=RetryPolicy().first_wait * 0)
 

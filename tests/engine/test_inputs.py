@@ -10,7 +10,7 @@ from raincheck.engine import Settings, SyncTaskContext, TaskContext
 from raincheck.errors import ConfigurationError, InvalidValue, TaskFailed, ToolError
 from tests.support.engine.harness import EngineHarness
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 SCHEMA: dict[str, Json] = {
     "type": "object",

@@ -15,7 +15,7 @@ from raincheck.errors import IllegalTransition
 from raincheck.stores.base import Store
 from tests.support.engine.harness import QUICK, CommitHookStore, EngineHarness
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 ANYTHING = {"type": "object"}
 YES: Json = {"action": "accept", "content": {}}

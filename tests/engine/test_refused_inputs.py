@@ -17,7 +17,7 @@ from raincheck.engine import Settings, SyncTaskContext, TaskContext
 from raincheck.errors import IllegalTransition, InvalidValue, ProtocolError, TaskNotFound, TooLarge
 from tests.support.engine.harness import QUICK, EngineHarness
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 PATIENT = Settings(park_after=600)
 SCHEMA: dict[str, Json] = {"type": "object"}

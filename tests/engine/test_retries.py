@@ -16,7 +16,7 @@ from raincheck.testing import FakeClock
 from tests.support.engine.harness import QUICK, EngineHarness, outcome_of
 from tests.support.engine.observed_store import make_clock
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 AT_ONCE = RetryPolicy(attempts=3, first_wait=timedelta(0), max_wait=timedelta(0), jitter=0)
 

@@ -11,7 +11,7 @@ from raincheck.errors import ConfigurationError, TaskNotFound
 from tests.support.engine.harness import QUICK, EngineHarness
 from tests.support.engine.observed_store import make_clock
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 

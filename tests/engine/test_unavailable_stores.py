@@ -19,7 +19,7 @@ from raincheck.testing import FakeClock
 from tests.support.engine.harness import QUICK, EngineHarness
 from tests.support.engine.observed_store import ObservedStore, make_clock
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 NEVER_TWICE = RetryPolicy(on_interrupt=OnInterrupt.FAIL)
 

@@ -18,7 +18,7 @@ from tests.support.server.caller_v2026 import Caller
 from tests.support.server.example import QUICK, ExampleServer
 from tests.support.server.tools import add_gated, refusal
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 FEW = replace(QUICK, quota=Quota(created=3))
 

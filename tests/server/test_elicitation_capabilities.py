@@ -30,7 +30,7 @@ from tests.support.server.caller_v2026 import TASKS
 from tests.support.server.example import ExampleServer
 from tests.support.server.tools import text_of
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 FORM = ClientCapabilities(elicitation=ElicitationCapability(form=FormElicitationCapability()))
 URL = ClientCapabilities(elicitation=ElicitationCapability(url=UrlElicitationCapability()))

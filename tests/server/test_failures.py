@@ -17,7 +17,7 @@ from tests.support.server.caller_v2026 import Refused
 from tests.support.server.example import ExampleServer
 from tests.support.server.tools import ON_BOTH_TRANSPORTS, add_greeting, refusal, run_sql, text_of, without_tasks
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 AT_ONCE = RetryPolicy(
     attempts=3, first_wait=RetryPolicy().first_wait * 0, max_wait=RetryPolicy().max_wait * 0, jitter=0

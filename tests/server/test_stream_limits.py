@@ -25,7 +25,7 @@ from tests.support.server.tools import add_gated, refusal
 from tests.support.server.transports import HttpTransport, Message, in_memory
 from tests.support.server.unavailable_store import UnavailableStore
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.anyio
 
 ALICE, BOB = Owner.token("https://a.example", "alice"), Owner.token("https://a.example", "bob")
 

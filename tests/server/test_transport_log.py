@@ -10,7 +10,7 @@ import pytest
 from tests.support.http_server import running_app
 from tests.support.server.example import ExampleServer
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.anyio
 
 HALF = (
     "POST /mcp HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\nmcp-protocol-version: {version}\r\n"

@@ -9,7 +9,7 @@ from tests.support.server.example import ExampleServer
 from tests.support.server.tools import add_gated, text_of, without_tasks
 from tests.support.server.unavailable_store import UnavailableStore
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 
 async def test_a_call_with_an_inline_window_returns_its_task_when_the_store_is_unavailable(

@@ -23,8 +23,6 @@ FILES = {
     for text in re.findall(r"^```yaml\n(.*?)^```$", GUIDE, re.DOTALL | re.MULTILINE)
 }
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @pytest.mark.parametrize("name", FILES)
 def test_the_files_of_the_guide_are_valid(name: str, workflow_harness: WorkflowHarness) -> None:

@@ -41,12 +41,10 @@ def call(where: str) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.timeout(90)
 def test_a_fastmcp_server_is_served_on_stdio() -> None:
     assert call(f"{PROGRAM} serve server.py:mcp") == "hello you"
 
 
-@pytest.mark.timeout(90)
 def test_a_fastmcp_server_is_served_over_http() -> None:
     command = (PROGRAM, "serve", "server.py", "--http", "127.0.0.1:0", "--json")
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as serving:
@@ -57,7 +55,6 @@ def test_a_fastmcp_server_is_served_over_http() -> None:
             serving.terminate()
 
 
-@pytest.mark.timeout(90)
 def test_an_error_of_a_tool_without_tasks_reaches_its_caller() -> None:
     """FastMCP logs it, by our handler."""
     done = subprocess.run(

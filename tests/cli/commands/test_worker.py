@@ -15,7 +15,7 @@ from raincheck.errors import ConfigurationError
 from tests.support.cli.terminal import PATIENCE, run
 from tests.support.cli.worker_processes import SECRET, start_process, with_password, write_reports
 
-pytestmark = [pytest.mark.usefixtures("folder"), pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.usefixtures("folder")]
 
 
 def wait_for(path: str) -> None:

@@ -329,7 +329,6 @@ def test_fastmcp_logs_through_the_same_handler(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.usefixtures("folder")
-@pytest.mark.timeout(90)
 def test_on_stdio_a_failed_attempt_is_all_that_is_logged_and_its_line_has_the_whole_id() -> None:
     Path("server.py").write_text(SERVER, encoding="utf-8")
     program = Path(sys.executable).with_name("raincheck")

@@ -16,7 +16,7 @@ from raincheck.engine import Settings, SyncTaskContext, TaskContext, Toolbox
 from raincheck.errors import InvalidValue, ToolError
 from tests.support.engine.harness import EngineHarness, outcome_of
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 ONCE = RetryPolicy(attempts=1)
 SECRET = "postgresql://root:hunter2@db"  # noqa: S105 - of nobody

@@ -20,7 +20,7 @@ from raincheck.stores.base import Store
 from tests.support.engine import isolated_bodies
 from tests.support.engine.harness import QUICK, EngineHarness
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 ANYTHING: dict[str, Json] = {"type": "object"}
 AT_ONCE = RetryPolicy(attempts=3, jitter=0, first_wait=RetryPolicy().first_wait * 0, max_wait=RetryPolicy().max_wait)

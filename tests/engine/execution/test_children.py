@@ -19,7 +19,7 @@ from raincheck.testing import FakeClock
 from tests.support.engine.harness import QUICK, EngineHarness, outcome_of
 from tests.support.engine.observed_store import make_clock
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 AT_ONCE = RetryPolicy(attempts=3, jitter=0, first_wait=RetryPolicy().first_wait * 0)
 ANYTHING = {"type": "object"}

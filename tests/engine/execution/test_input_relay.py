@@ -7,7 +7,7 @@ from raincheck.core.payload import Json
 from raincheck.engine import Settings, TaskContext
 from tests.support.engine.harness import EngineHarness, outcome_of
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 ANYTHING = {"type": "object"}
 

@@ -11,7 +11,7 @@ from raincheck.engine import Settings, SyncTaskContext, TaskContext
 from raincheck.engine.worker import supervisor
 from tests.support.engine.harness import QUICK, EngineHarness
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 
 async def test_a_coroutine_that_ignores_its_cancellation_keeps_only_its_slot(

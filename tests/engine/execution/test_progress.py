@@ -11,7 +11,7 @@ from raincheck.engine import Settings, SyncTaskContext, TaskContext
 from tests.support.engine.harness import QUICK, EngineHarness
 from tests.support.engine.observed_store import ObservedStore, make_clock
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 RARELY = Settings(progress_interval=600, park_after=0.05)
 

@@ -16,7 +16,7 @@ from raincheck.errors import InvalidValue, NotJson, TooLarge
 from tests.support.engine.harness import QUICK, EngineHarness
 from tests.support.engine.observed_store import make_clock
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 AT_ONCE = RetryPolicy(attempts=3, jitter=0, first_wait=RetryPolicy().first_wait * 0)
 

@@ -20,7 +20,7 @@ from raincheck.stores.requests import ClaimRequest
 from tests.support.engine.harness import QUICK, EngineHarness
 from tests.support.engine.observed_store import ObservedStore, make_clock
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 NEVER_TWICE = RetryPolicy(on_interrupt=OnInterrupt.FAIL)
 

@@ -9,7 +9,7 @@ from raincheck.core.policies import OnInterrupt, RetryPolicy
 from tests.support.engine.harness import EngineHarness
 from tests.support.engine.observed_store import ObservedStore
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.looks_for_work

@@ -12,7 +12,7 @@ from tests.support.engine.harness import EngineHarness
 from tests.support.engine.hinting_store import AnonymousHintStore, CreateOnlyStore
 from tests.support.engine.observed_store import ObservedStore
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 SELDOM = Settings(poll_interval=86_400.0, lease=86_400.0)
 """Polls rarely, so that work is only found by notifications."""

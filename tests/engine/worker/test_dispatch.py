@@ -12,7 +12,7 @@ from raincheck.engine import Engine, Settings, TaskContext
 from tests.support.engine.harness import EngineHarness
 from tests.support.engine.observed_store import ObservedStore, make_clock
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 ALICE, BOB = (Owner.token("https://example.com", name) for name in ("alice", "bob"))
 

@@ -11,7 +11,7 @@ from raincheck.testing import FakeClock
 from tests.support.engine.harness import EngineHarness
 from tests.support.engine.observed_store import ObservedStore, make_clock
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 SELDOM = Settings(poll_interval=86_400.0, lease=3_600.0)
 

@@ -28,7 +28,7 @@ from tests.support.server.fallback.hosts import (
 from tests.support.server.tools import Name, add_greeting
 from tests.support.server.transports import Message
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 
 class Order(BaseModel):

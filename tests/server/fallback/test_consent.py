@@ -13,7 +13,7 @@ from tests.support.server.example import ExampleServer
 from tests.support.server.fallback.hosts import Model, connected_host, model_text, task_id_of
 from tests.support.server.tools import add_gated
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 
 class Confirm(BaseModel):

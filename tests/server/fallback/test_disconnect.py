@@ -30,7 +30,7 @@ from tests.support.server.tools import Gate, Name, add_gated, owner_for
 from tests.support.server.transports import Message, StreamTransport
 from tests.support.server.v2025.tools import add_metered, until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 PROGRESS = "notifications/progress"
 WAIT = 45.0

@@ -26,7 +26,7 @@ from tests.support.server.fallback.hosts import (
 from tests.support.server.tools import LEGACY, add_gated, text_of
 from tests.support.server.v2025.tools import refused_call
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 OWN_TASKS: dict[str, Any] = {"tasks": {"requests": {"elicitation": {"create": {}}}}}
 """The capabilities of a 2025-11-25 caller that supports tasks."""

@@ -14,7 +14,7 @@ from tests.support.server.fallback.hosts import connected_host, find_calls, mode
 from tests.support.server.tools import Name, add_gated, add_greeting
 from tests.support.server.transports import Message
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 
 async def test_a_second_answer_to_a_question_is_not_used() -> None:

@@ -23,7 +23,7 @@ from tests.support.server.fallback.hosts import (
 )
 from tests.support.server.transports import Message
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.anyio
 
 TAKES = 185.0
 """Slightly more than three minutes."""

@@ -18,7 +18,7 @@ from tests.support.server.fallback.hosts import FALLBACK_TOOL_NAMES, Model, conn
 from tests.support.server.tools import add_gated
 from tests.support.server.transports import in_memory
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 AnyContext = ServerRequestContext[Any, Any]
 

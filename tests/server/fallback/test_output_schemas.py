@@ -18,7 +18,7 @@ from raincheck import Tasks
 from tests.support.server.example import QUICK, ExampleServer
 from tests.support.server.transports import over_http
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.anyio
 
 MODES = pytest.mark.parametrize("mode", ["auto", "legacy"])
 WAYS = pytest.mark.parametrize("way", ["memory", "http"])

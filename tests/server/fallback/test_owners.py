@@ -27,7 +27,7 @@ from tests.support.server.tools import add_gated, add_greeting
 from tests.support.server.transports import Message
 from tests.support.server.v2025.tools import ALICE, BOB
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 UNKNOWN = "0" * 44
 

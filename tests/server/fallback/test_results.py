@@ -29,7 +29,7 @@ from tests.support.server.tools import add_gated, owner_for
 from tests.support.server.transports import Message
 from tests.support.server.v2025.result_tools import RESULT_TOOLS, TOOLS_WITHOUT_V2025_FORM
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.anyio
 
 
 class LateTools:

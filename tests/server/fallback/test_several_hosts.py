@@ -24,7 +24,7 @@ from tests.support.server.tools import YES, add_greeting
 from tests.support.server.transports import Message
 from tests.support.server.v2025.tools import until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 ASKED: dict[str, Any] = {"elicitation": {}}
 WAIT = 45.0

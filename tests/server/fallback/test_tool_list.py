@@ -31,7 +31,7 @@ from tests.support.server.fallback.hosts import (
 from tests.support.server.tools import add_gated, add_greeting
 from tests.support.server.transports import in_memory
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 AnyContext = ServerRequestContext[Any, Any]
 

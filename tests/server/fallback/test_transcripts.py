@@ -20,7 +20,7 @@ from tests.support.server.fallback.hosts import task_id_of
 from tests.support.server.fallback.transcript_writer import Script, compare, connected_script, server_with_clock
 from tests.support.server.tools import Name
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 
 class Report(BaseModel):

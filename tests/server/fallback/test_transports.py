@@ -30,7 +30,7 @@ from tests.support.server.transports import HttpTransport, Message, over_stdio
 from tests.support.server.transports_v2025 import V2025HttpTransport, V2025StreamTransport, v2025_stdio
 from tests.support.server.unix.transports import over_unix, program, short_folder, until_up
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.anyio
 
 SERVER = Path(example_server.__file__)
 WAIT = 1.0

@@ -24,7 +24,7 @@ from tests.support.server.tools import YES, add_greeting, text_of
 from tests.support.server.transports import HttpTransport, Message, over_http
 from tests.support.server.v2025.elicitation_caller import RELATED, ElicitationCaller, field_names, http_session
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.anyio
 
 PAIRS = 20
 """Of callers of one owner, one of each generation."""

@@ -20,7 +20,7 @@ from tests.support.server.transports import in_memory
 from tests.support.server.transports_v2025 import v2025_http, v2025_serving
 from tests.support.server.v2025.tools import ALICE, add_echo, add_metered, ended, refusal
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 
 @asynccontextmanager

@@ -22,7 +22,7 @@ from tests.support.server.http_site import (
     running,
 )
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from raincheck.server.http import server
 from raincheck.server.http.server import HttpServer, max_connections
 from tests.support.server.http_site import GET, HALF_HEAD, LARGE, STREAM, App, running, until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.anyio
 
 SHORTAGE, RECOVERY = "closing idle connections", "new connections are accepted again without delay"
 

@@ -15,7 +15,7 @@ from tests.support.server.example import ExampleServer
 from tests.support.server.tools import NO_TASKS, text_of
 from tests.support.server.transports import Message
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 BY_CALLERS = pytest.mark.parametrize("capabilities", [None, NO_TASKS], ids=["with tasks", "without"])
 

@@ -23,7 +23,7 @@ from tests.support.server.idempotency.example_server import (
 )
 from tests.support.server.tools import text_of
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 PAGE = {"page": 7}
 

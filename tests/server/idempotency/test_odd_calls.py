@@ -22,7 +22,7 @@ from tests.support.server.idempotency.example_server import BY_TIERS, SAME, Prin
 from tests.support.server.tools import NO_TASKS, YES, Name, add_gated, text_of
 from tests.support.server.unavailable_store import UnavailableStore
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 PAGE = {"page": 7}
 

@@ -33,7 +33,7 @@ from tests.support.server.tools import NO_TASKS, text_of
 from tests.support.server.transports import HttpTransport
 from tests.support.server.transports_v2025 import v2025_http
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.anyio
 
 PAGE = {"page": 7}
 

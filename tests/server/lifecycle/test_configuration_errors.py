@@ -13,7 +13,7 @@ from raincheck.errors import ConfigurationError
 from tests.support.server.example import QUICK, ExampleServer
 from tests.support.server.tools import add_gated, refusal
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from raincheck.core.lifecycle import Phase
 from tests.support.server.example import QUICK, ExampleServer
 from tests.support.server.tools import add_gated
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 
 def lines(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:

@@ -24,7 +24,7 @@ from tests.support.server.caller_v2026 import Caller
 from tests.support.server.example import ExampleServer
 from tests.support.server.transports import in_memory
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 
 class Site:

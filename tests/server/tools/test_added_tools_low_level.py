@@ -17,7 +17,7 @@ from tests.support.server.tools import text_of
 from tests.support.server.transports import in_memory
 from tests.support.server.transports_v2025 import v2025_memory
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 
 def low_level(*, lists: bool = True) -> tuple[Server[Any], Tasks]:

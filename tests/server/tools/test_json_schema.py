@@ -19,7 +19,7 @@ from tests.support.server.caller_v2026 import Caller, Refused
 from tests.support.server.example import QUICK, ExampleServer
 from tests.support.server.tools import text_of
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 SCHEMA: Mapping[str, Json] = {
     "type": "object",

@@ -17,7 +17,7 @@ from raincheck.server.unix.connection import MAX_LINE_BYTES, MAX_UNREAD, LineBuf
 from tests.support.server.example import ExampleServer
 from tests.support.server.unix.transports import HELLO, Peer, listening, peer_at, short_folder
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.anyio
 
 PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
 

@@ -32,7 +32,7 @@ from tests.support.server.unix.transports import (
     until_up,
 )
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.anyio
 
 CONFORMANCE = ROOT / "examples/conformance.py"
 

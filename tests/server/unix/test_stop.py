@@ -36,7 +36,7 @@ from tests.support.server.unix.transports import (
     short_folder,
 )
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 IN_EVERY_WAY = pytest.mark.parametrize("leave", [by_a_scope, by_a_deadline, by_cancelling, by_cancelling_thrice])
 

@@ -18,7 +18,7 @@ from tests.support.server.example import QUICK, ExampleServer
 from tests.support.server.tools import YES, Gate, Name, add_gated, add_greeting, text_of
 from tests.support.server.transports import MemoryTransport, Message, in_memory
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 
 class LegacyWire:

@@ -24,7 +24,7 @@ from tests.support.server.v2025.tools import (
     refusal,
 )
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.requirement("v2025-cancel-stops", "v2025-cancelled-before-answer")

@@ -19,7 +19,7 @@ from tests.support.server.v2025.elicitation_caller import (
     connected,
 )
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 REQUESTS: dict[str, Any] = {"elicitation": {"create": {}}, "sampling": {"createMessage": {}}}
 WITH_TASKS: dict[str, Any] = {**ASKABLE, "tasks": {"cancel": {}, "requests": REQUESTS}}

@@ -25,7 +25,7 @@ from tests.support.server.v2025.tools import (
     refusal,
 )
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 COMMON = {"taskId", "status", "createdAt", "lastUpdatedAt", "ttl", "pollInterval"}
 

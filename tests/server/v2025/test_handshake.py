@@ -19,7 +19,7 @@ from tests.support.server.transports import in_memory
 from tests.support.server.transports_v2025 import v2025_http, v2025_memory, v2025_serving
 from tests.support.server.v2025.tools import ALICE, ON_ALL_V2025_TRANSPORTS, add_echo, count_tasks, refusal
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 WITH_LIST: dict[str, Any] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
 WITHOUT_LIST: dict[str, Any] = {"cancel": {}, "requests": {"tools": {"call": {}}}}

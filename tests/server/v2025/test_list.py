@@ -23,7 +23,7 @@ from tests.support.server.transports import in_memory
 from tests.support.server.transports_v2025 import v2025_http, v2025_serving
 from tests.support.server.v2025.tools import ALICE, BOB, ON_V2025_TRANSPORTS, add_echo, ended, refusal
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.anyio
 
 PAGE = 100
 

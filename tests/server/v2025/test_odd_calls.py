@@ -14,7 +14,7 @@ from tests.support.server.tools import add_gated
 from tests.support.server.transports_v2025 import v2025_memory
 from tests.support.server.v2025.tools import ALICE, ON_V2025_TRANSPORTS, add_echo, refused_call
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 WEEK = 7 * 24 * 3_600_000
 HUGE = 10**3_999

@@ -12,7 +12,7 @@ from tests.support.server.example import ExampleServer
 from tests.support.server.tools import add_gated, text_of
 from tests.support.server.v2025.tools import ALICE, add_echo, count_tasks, refusal, refused_call
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 KEY = "raincheck/idempotency-key"
 

@@ -23,7 +23,7 @@ from tests.support.server.transports_v2025 import v2025_memory
 from tests.support.server.v2025.result_tools import RESULT_TOOLS, TOOLS_WITHOUT_V2025_FORM, tool_error
 from tests.support.server.v2025.tools import ON_ALL_V2025_TRANSPORTS, ON_V2025_TRANSPORTS, add_echo, ended, refusal
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.anyio
 
 
 def without_task(answer: Message) -> Message:

@@ -12,7 +12,7 @@ from tests.support.server.tools import YES, add_gated, add_greeting, text_of
 from tests.support.server.transports_v2025 import v2025_stdio
 from tests.support.server.v2025.tools import add_metered, refusal
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.anyio
 
 SERVER = ROOT / "examples/conformance.py"
 

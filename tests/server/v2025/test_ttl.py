@@ -13,7 +13,7 @@ from tests.support.server.example import QUICK, ExampleServer
 from tests.support.server.tools import add_gated, text_of
 from tests.support.server.v2025.tools import add_echo, count_tasks, ended, refusal, refused_call
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 WEEK = 7 * 86_400_000
 DAY = 86_400_000

@@ -29,7 +29,7 @@ from tests.support.server.v2025.tools import (
     until,
 )
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.anyio
 
 LEASED = replace(QUICK, lease=86_400, progress_interval=0)
 """A lease that does not run out when a test moves the clock, and reports that don't wait for it to move."""

@@ -14,7 +14,7 @@ from tests.support.server.example import ExampleServer
 from tests.support.server.tools import ON_BOTH_TRANSPORTS, YES, add_gated, add_greeting, other_owner, refusal, run_sql
 from tests.support.server.transports import HttpTransport
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 METHODS = ["tasks/get", "tasks/update", "tasks/cancel"]
 NOT_IDS: list[Any] = [None, 7, 1.5, True, [], ["a"], {}, {"taskId": "a"}]

@@ -21,7 +21,7 @@ from tests.support.server.tools import (
     without_tasks,
 )
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 ONE_AT_A_TIME = Settings(
     concurrency=1, lease=1.0, park_after=0.05, grace=0.2, progress_interval=0.02, poll_interval=QUICK.poll_interval

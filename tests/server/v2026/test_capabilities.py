@@ -12,7 +12,7 @@ from tests.support.server.transports import HttpTransport
 OLD = "2025-06-18"
 """A version that knows no tasks at all."""
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 METHODS = ["tasks/get", "tasks/update", "tasks/cancel"]
 MISSING = (-32021, {"requiredCapabilities": TASKS})

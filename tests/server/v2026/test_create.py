@@ -30,7 +30,7 @@ from tests.support.server.tools import (
 )
 from tests.support.server.transports import in_memory
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 REQUIRED = {"requiredCapabilities": TASKS}
 

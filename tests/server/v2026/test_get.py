@@ -18,7 +18,7 @@ from tests.support.server.example import ExampleServer
 from tests.support.server.tools import ON_BOTH_TRANSPORTS, add_gated, refusal, text_of, without_meta, without_tasks
 from tests.support.server.transports import Message
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 RELATED = "io.modelcontextprotocol/related-task"
 COMMON = {"resultType", "taskId", "status", "createdAt", "lastUpdatedAt", "ttlMs", "pollIntervalMs"}

@@ -10,7 +10,7 @@ from tests.support.server.example import ExampleServer
 from tests.support.server.tools import add_gated, refusal
 from tests.support.server.transports import HttpTransport
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 METHODS = ["tasks/get", "tasks/update", "tasks/cancel"]
 

@@ -25,7 +25,7 @@ from tests.support.server.tools import (
 )
 from tests.support.server.transports import HttpTransport
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 
 async def test_a_subscription_to_other_kinds_does_not_need_the_extension() -> None:

@@ -32,7 +32,7 @@ from tests.support.server.tools import (
 )
 from tests.support.server.transports import Message, in_memory
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 
 async def ask_for_name() -> Elicit[Name]:

@@ -25,7 +25,7 @@ from tests.support.server.tools import (
 )
 from tests.support.server.transports import Message
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 
 STAMP = {"lastUpdatedAt": "a claim or a lease may touch the task between two looks"}

@@ -22,7 +22,7 @@ from tests.support.server.tools import (
 )
 from tests.support.server.transports import Message
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 SHAPELESS: list[Any] = [YES, {}, {"action": "maybe"}, [], None, "yes", 7, True, {"a": {"deep": [None]}}]
 

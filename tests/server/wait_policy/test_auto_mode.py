@@ -12,7 +12,7 @@ from tests.support.server.caller_v2026 import Caller, Refused
 from tests.support.server.timed_server import QUICK, SLOW, TimedServer
 from tests.support.server.tools import NO_TASKS, text_of
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 
 async def test_a_tool_that_was_quick_ten_times_is_answered_with_its_result_from_then_on() -> None:

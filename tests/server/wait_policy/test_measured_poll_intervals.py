@@ -10,7 +10,7 @@ from tests.support.server.caller_v2026 import Caller
 from tests.support.server.timed_server import TimedServer
 from tests.support.server.transports import Message
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 QUICK, SLOW = 1.1, 250.0
 QUICK_EDGE, SLOW_EDGE = 0.001 * 2 ** (41 / 4), 262.144

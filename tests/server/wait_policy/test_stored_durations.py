@@ -17,7 +17,7 @@ from tests.support.server.fallback.clock import WatchedClock
 from tests.support.server.timed_server import QUICK, SLOW, TimedServer
 from tests.support.server.unavailable_store import UnavailableStore
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 
 async def measured_in(file: Path, namespace: str = "shop") -> int:

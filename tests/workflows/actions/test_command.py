@@ -11,7 +11,7 @@ import pytest
 from raincheck.core.payload import Json
 from tests.support.workflows.harness import WorkflowHarness
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 
 def flow(step: str, more: str = "") -> str:

@@ -11,7 +11,7 @@ from raincheck.core.payload import Json
 from tests.support.workflows.canned_http import CannedHttpServer, serving
 from tests.support.workflows.harness import WorkflowHarness
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture

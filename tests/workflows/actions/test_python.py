@@ -5,7 +5,7 @@ import pytest
 from tests.support.workflows import step_functions
 from tests.support.workflows.harness import WorkflowHarness
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 
 def flow(function: str, more: str = "") -> str:

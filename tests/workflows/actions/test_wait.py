@@ -11,7 +11,7 @@ from raincheck.engine import Engine
 from tests.support.workflows.harness import WorkflowHarness, result_of
 from tests.support.workflows.step_functions import called
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 ASK = """
 workflows:

@@ -11,7 +11,7 @@ from examples.workflows.warehouse import Warehouse
 from raincheck.core.lifecycle import Phase
 from tests.support.workflows.example_files import ExampleRunner
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture

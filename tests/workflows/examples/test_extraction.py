@@ -12,7 +12,7 @@ from raincheck import ToolError
 from raincheck.core.lifecycle import Phase
 from tests.support.workflows.example_files import ExampleRunner
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from raincheck.core.lifecycle import Phase
 from tests.support.workflows.example_files import EXAMPLES, ExampleRunner
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from raincheck.core.lifecycle import Phase
 from raincheck.errors import CancelRefused, InvalidValue, TransitionRefused
 from tests.support.workflows.example_files import ExampleRunner
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.anyio
 
 RIGHT = '{"id": 1, "amount": 5}\n'
 WRONG = '{"id": 1, "amount": -5}\n'

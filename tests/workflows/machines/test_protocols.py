@@ -16,7 +16,7 @@ from tests.support.server.example import ExampleServer
 from tests.support.server.tools import ON_BOTH_TRANSPORTS, text_of
 from tests.support.workflows.example_machine import review
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 STATE = "raincheck/state"
 STATUS = "notifications/tasks/status"

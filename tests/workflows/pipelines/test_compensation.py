@@ -17,7 +17,7 @@ from raincheck.engine import Settings
 from raincheck.stores.requests import TaskQuery
 from tests.support.workflows.harness import QUICK, WorkflowHarness, result_of
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 
 def is_parked(task: Task) -> bool:

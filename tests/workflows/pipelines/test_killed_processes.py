@@ -23,7 +23,7 @@ from raincheck.testing import check_invariants
 from tests.support.workflows import killable_pipelines
 from tests.support.workflows.harness import result_of
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.anyio
 
 
 def step(step_id: str, *needs: str, **more: Json) -> dict[str, Json]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,8 +18,6 @@ from raincheck.stores.base import Store
 from raincheck.testing import check_invariants
 from tests.support.workflows.harness import WorkflowHarness, result_of
 from tests.support.workflows.step_functions import called
-
-pytestmark = pytest.mark.timeout(120)
 
 PARK_AT_ONCE = Settings(lease=5.0, park_after=0.001, grace=2.0, progress_interval=0.02)
 """Parks at every wait, so that bodies start from the beginning many times."""

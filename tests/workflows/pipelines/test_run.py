@@ -13,7 +13,7 @@ from raincheck.errors import InvalidValue
 from tests.support.workflows import concurrency_functions
 from tests.support.workflows.harness import WorkflowHarness, result_of
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 
 async def test_steps_run_one_after_the_other_and_the_last_one_is_the_result(workflow_harness: WorkflowHarness) -> None:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from raincheck.cli.app import program
 from tests.support.cli.operator import STORE
 
-pytestmark = [pytest.mark.usefixtures("folder"), pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.usefixtures("folder")]
 
 SERVER = """
 import asyncio

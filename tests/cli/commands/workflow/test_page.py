@@ -20,8 +20,6 @@ SHOWN_ID = "01a1e261d7abb0a634c5"
 
 ID = re.compile(r"\b01[0-9a-f]{18}([0-9a-f]{24})?\b")
 
-pytestmark = pytest.mark.timeout(240)
-
 
 class Shell:
     """Runs what the page says."""

@@ -18,7 +18,7 @@ from raincheck.testing.clock import FakeClock
 from raincheck.workflows.serve import POLL_INTERVAL, WorkflowTasks
 from tests.support.cli.workflow_server import FLOWS, workflow_text, write_flows
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("folder"), pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("folder")]
 
 
 class LookClock(FakeClock):

@@ -11,7 +11,7 @@ import pytest
 from tests.support.cli.terminal import PROGRAM, at_terminal, list_saved_calls, run
 from tests.support.cli.workflow_server import FLOWS, write_flows
 
-pytestmark = [pytest.mark.usefixtures("flows"), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.usefixtures("flows")]
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from mcp_types import TextContent, ToolListChangedNotification
 from tests.support.cli.terminal import PATIENCE, PROGRAM, environment, run, serving
 from tests.support.cli.workflow_server import FLOWS, workflow_text, write_flows
 
-pytestmark = [pytest.mark.usefixtures("flows"), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.usefixtures("flows")]
 
 RELEASED = {"tag": "v1", "copies": 2, "built": "v1"}
 

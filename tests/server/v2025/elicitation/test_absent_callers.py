@@ -30,7 +30,7 @@ from tests.support.server.v2025.elicitation_caller import (
     http_session,
 )
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 LOOK = 15.0
 """Seconds on a manually advanced clock."""

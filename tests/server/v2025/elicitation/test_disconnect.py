@@ -29,7 +29,7 @@ from tests.support.server.v2025.elicitation_caller import (
     on_stream,
 )
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 Leave = Callable[[ElicitationCaller, HttpLink, PendingRequest], Awaitable[None]]
 

@@ -32,7 +32,7 @@ from tests.support.server.v2025.elicitation_caller import (
     on_stream,
 )
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 ON_BOTH = pytest.mark.parametrize("way", ["memory", "http"])
 OWNERS = {"memory": Owner.local(), "http": Owner.anonymous()}

@@ -23,7 +23,7 @@ from tests.support.server.transports import over_stdio
 from tests.support.server.v2025 import isolated_tools, killable_server
 from tests.support.server.v2025.elicitation_caller import connected, on_stream
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 BUSY: dict[str, Any] = {"code": -1, "message": "user rejected it", "data": {"why": ["busy", None, 1.5]}}
 UNKNOWN: dict[str, Any] = {"code": -32601, "message": "no such method"}

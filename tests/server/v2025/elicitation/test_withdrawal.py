@@ -20,7 +20,7 @@ from tests.support.server.v2025.elicitation_caller import (
     http_session,
 )
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 TOM = {"authorization": "Bearer tom"}
 

@@ -24,7 +24,7 @@ from tests.support.server.transports import Message
 from tests.support.server.transports_v2025 import v2025_http, v2025_serving
 from tests.support.server.v2025.tools import ON_V2025_TRANSPORTS, add_echo, add_metered, ended, until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 
 class ConnectionRecorder:

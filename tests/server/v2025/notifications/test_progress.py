@@ -13,7 +13,7 @@ from tests.support.server.example import ExampleServer
 from tests.support.server.transports import Message
 from tests.support.server.v2025.tools import ON_V2025_TRANSPORTS, Meter, add_metered, ended
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 PROGRESS = "notifications/progress"
 STATUS = "notifications/tasks/status"

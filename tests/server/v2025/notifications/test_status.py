@@ -21,7 +21,7 @@ from tests.support.server.v2025.tools import (
     ended,
 )
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 STATUS = "notifications/tasks/status"
 

@@ -24,7 +24,7 @@ from tests.support.server.tools import add_gated, text_of
 from tests.support.server.transports_v2025 import v2025_http, v2025_serving
 from tests.support.server.v2025.tools import ALICE, BOB, add_echo, ended, refusal
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 METHODS = ["tasks/get", "tasks/result", "tasks/cancel"]
 EACH_METHOD = pytest.mark.parametrize("method", METHODS)

@@ -21,7 +21,7 @@ from tests.support.server.transports_v2025 import SESSION, VERSION_HEADER, v2025
 from tests.support.server.v2025.elicitation_caller import ElicitationCaller
 from tests.support.server.v2025.tools import Meter, add_echo, add_metered
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 BY_SESSION: dict[str, Any] = {"anonymous": "session"}
 

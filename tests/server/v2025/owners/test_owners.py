@@ -21,7 +21,7 @@ from tests.support.server.tools import text_of
 from tests.support.server.transports import HttpTransport
 from tests.support.server.v2025.elicitation_caller import ElicitationCaller, connected, http_session
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 YES: dict[str, object] = {"action": "accept", "content": {}}
 METHODS = ("tasks/get", "tasks/result", "tasks/cancel")
