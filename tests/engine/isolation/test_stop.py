@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import AsyncIterator
@@ -13,7 +14,7 @@ import pytest
 
 from raincheck.engine.execution.bodies import BodyResult
 from raincheck.engine.isolation.child import StopSignal
-from raincheck.engine.isolation.process_body import ProcessDied
+from raincheck.engine.isolation.process_body import ProcessDied, ProcessGroup
 from tests.support.engine import isolated_bodies as bodies
 from tests.support.engine.isolation import (
     TIMEOUT,
@@ -109,12 +110,21 @@ async def test_a_body_that_is_stopped_before_its_process_exists_does_not_run(iso
     assert not isolation.api.calls
 
 
-async def test_a_body_that_is_stopped_while_its_process_starts_does_not_run(isolation: Isolation) -> None:
+async def test_a_body_that_is_stopped_while_its_process_starts_does_not_run(
+    isolation: Isolation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starting, stop_requested, start = threading.Event(), threading.Event(), vars(ProcessGroup)["_start"]
+
+    def start_late(group: ProcessGroup, connection: socket.socket) -> object:
+        starting.set()
+        assert stop_requested.wait(TIMEOUT)
+        return start(group, connection)
+
+    monkeypatch.setattr(ProcessGroup, "_start", start_late)
     process = isolation.start(bodies.spins)
-    # Until its thread is there, which starts the process.
-    while not any(thread.name == "raincheck-process" for thread in threading.enumerate()):  # noqa: ASYNC110
-        await asyncio.sleep(0)
+    assert await asyncio.to_thread(starting.wait, TIMEOUT)
     process.request_stop()
+    stop_requested.set()
     assert isinstance(body_error(await body_outcome(process)), asyncio.CancelledError)
     assert not isolation.api.calls
 

@@ -13,7 +13,7 @@ PIPELINE = """
 raincheck: 1
 allow: {hosts: [api.example.com]}
 servers:
-  files: {command: [python, server.py]}
+  files: {command: [sh, server.sh]}
 workflows:
   release:
     description: Release it.
