@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from raincheck._async import spawn_background
+from raincheck._async import RETRY_DELAY, repeat, spawn_background
+from raincheck.errors import StoreUnavailable
+from raincheck.testing import FakeClock
 
 pytestmark = pytest.mark.anyio
 
@@ -49,3 +51,19 @@ async def test_an_ended_background_task_is_released_and_its_error_is_not_reporte
     gc.collect()
     assert task() is None
     assert caplog.records == []
+
+
+async def test_a_loop_that_fails_logs_for_the_engine_and_continues(caplog: pytest.LogCaptureFixture) -> None:
+    clock, rounds = FakeClock(), 0
+
+    async def fail_once() -> None:
+        nonlocal rounds
+        rounds += 1
+        if rounds == 1:
+            asyncio.get_running_loop().call_soon(clock.advance, RETRY_DELAY)
+            raise StoreUnavailable("tasks.db", "it is locked")
+
+    await repeat("sweeper", fail_once, clock, stop_when=lambda: rounds == 2)
+    (record,) = caplog.records
+    assert (record.name, record.levelname) == ("raincheck.engine", "WARNING")
+    assert record.getMessage().startswith("sweeper failed, will retry: ")

@@ -64,7 +64,8 @@ async def run_to_completion(awaitable: Awaitable[T]) -> T:
     return task.result()
 
 
-logger = text_logger(__name__)
+logger = text_logger("raincheck.engine")
+"""`repeat` logs for the loops of the engine, whose logger the docs promise."""
 
 RETRY_DELAY = 1.0
 """Seconds to wait before the next round."""

@@ -21,6 +21,19 @@ def test_the_program_starts_without_importing_what_only_some_commands_need() -> 
     assert set(json.loads(done.stdout)) & HEAVY == set()
 
 
+def test_commands_on_a_store_import_no_sdk() -> None:
+    names = [
+        "doctor",
+        "migrate",
+        "stats",
+        *(f"tasks.{name}" for name in ("control", "export", "ls", "purge", "show", "watch")),
+    ]
+    imports = "; ".join(f"import raincheck.cli.commands.{name}" for name in names)
+    script = f"import json, sys; {imports}; print(json.dumps(list(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert set(json.loads(done.stdout)) & {*HEAVY, "mcp_types", "starlette"} == set()
+
+
 def test_the_timeout_of_the_conformance_command_is_that_of_the_suite() -> None:
     assert Timings.timeout == RESPONSE_TIMEOUT
 

@@ -19,6 +19,7 @@ from raincheck.cli import COULD_NOT_RUN
 from raincheck.cli.exit_codes import ExitCode, UsageError, fail, run_with_signals
 from raincheck.clock import Clock, StoreClock
 from raincheck.errors import ConfigurationError, RaincheckError, TaskError
+from raincheck.operations.select import StatusChoice
 from raincheck.stores.base import Store
 from raincheck.stores.factory import STORE_VARIABLE, open_existing_store, resolve_address, store_file_exists
 from raincheck.stores.url import MemoryAddress, SqliteAddress
@@ -43,6 +44,20 @@ VerboseOption = Annotated[
 ServerOption = Annotated[
     str | None,
     typer.Option("--server", metavar="URL", help="The server's full URL, if it contains a password or a token."),
+]
+NamespaceOption = Annotated[str | None, typer.Option(metavar="NAME", help="Only tasks of this server.")]
+OwnerOption = Annotated[
+    str | None, typer.Option(metavar="OWNER", help="Only tasks of owners with this name, or of this kind.")
+]
+ToolOption = Annotated[str | None, typer.Option(metavar="TOOL", help="Only tasks of this tool.")]
+StateOption = Annotated[str | None, typer.Option(metavar="STATE", help="Only workflow instances in this state.")]
+SubjectOption = Annotated[str | None, typer.Option(metavar="TEXT", help="Only tasks of workflows with this subject.")]
+StatusOption = Annotated[
+    list[StatusChoice] | None,
+    typer.Option(metavar="STATUS", help=f"Only tasks with this status: {', '.join(StatusChoice)}. Repeatable."),
+]
+ErrorsOption = Annotated[
+    bool, typer.Option("--errors", help="Only tasks that failed, or whose result reports an error.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

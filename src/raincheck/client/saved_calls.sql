@@ -1,7 +1,7 @@
--- The task book. One table: a slip as JSON, found by its task and its server.
+-- The file of saved calls. One table: a task reference as JSON, found by its task and its server.
 
 -- name: read_mark
--- What says in the file's header that it is a book.
+-- The mark in the file's header: zero unless the file is one of saved calls.
 PRAGMA application_id;
 
 -- name: write_mark
@@ -9,25 +9,25 @@ PRAGMA application_id;
 PRAGMA application_id = 0x736C6970;
 
 -- name: begin
--- As a writer, so that of two who make a book the second finds it made.
+-- As a writer, so that the second of two processes that create the file finds it created.
 BEGIN IMMEDIATE;
 
 -- name: list_tables
--- Whatever is in a file that has no mark.
+-- The tables of a file that has no mark.
 SELECT name FROM sqlite_master WHERE type = 'table';
 
 -- name: create_slips
--- It may be there already, in a book from before there was a mark.
+-- The table may exist already, in a file that was made before there was a mark.
 CREATE TABLE IF NOT EXISTS slips (task_id TEXT, server TEXT, slip TEXT, PRIMARY KEY (task_id, server));
 
 -- name: put
--- One that is there already is written over.
+-- Replace the reference if it exists already.
 INSERT OR REPLACE INTO slips VALUES (:task_id, :server, :slip);
 
 -- name: remove
--- Another server may have a task of the same id.
+-- Another server may have a task with the same id.
 DELETE FROM slips WHERE task_id = :task_id AND server = :server;
 
 -- name: list_slips
--- Of one server or, with NULL, of all; the oldest first.
+-- Those of one server or, with NULL, of all servers; the oldest first.
 SELECT slip FROM slips WHERE server = coalesce(:server, server) ORDER BY rowid;

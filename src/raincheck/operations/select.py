@@ -6,9 +6,6 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Annotated
-
-import typer
 
 from raincheck.core.lifecycle import LIVE_PHASES, Phase
 from raincheck.core.owner import Owner, Scope
@@ -54,22 +51,6 @@ class EndStatusChoice(StrEnum):
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
-
-
-NamespaceOption = Annotated[str | None, typer.Option(metavar="NAME", help="Only tasks of this server.")]
-OwnerOption = Annotated[
-    str | None, typer.Option(metavar="OWNER", help="Only tasks of owners with this name, or of this kind.")
-]
-ToolOption = Annotated[str | None, typer.Option(metavar="TOOL", help="Only tasks of this tool.")]
-StateOption = Annotated[str | None, typer.Option(metavar="STATE", help="Only workflow instances in this state.")]
-SubjectOption = Annotated[str | None, typer.Option(metavar="TEXT", help="Only tasks of workflows with this subject.")]
-StatusOption = Annotated[
-    list[StatusChoice] | None,
-    typer.Option(metavar="STATUS", help=f"Only tasks with this status: {', '.join(StatusChoice)}. Repeatable."),
-]
-ErrorsOption = Annotated[
-    bool, typer.Option("--errors", help="Only tasks that failed, or whose result reports an error.")
-]
 
 
 @dataclass(frozen=True, slots=True)

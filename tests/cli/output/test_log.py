@@ -172,6 +172,15 @@ def test_a_traceback_is_written_once_while_each_task_that_fails_alike_has_its_li
     assert len(text.lines) == 4, "a new window shows it again"
 
 
+def test_in_json_every_error_has_its_traceback(as_json: Log) -> None:
+    for number in range(2):
+        as_json.logger.error("task %s failed", number, extra={"traceback": "ValueError: boom"})
+    assert [(one["message"], one["exception"]) for one in as_json.objects] == [
+        ("task 0 failed", "ValueError: boom"),
+        ("task 1 failed", "ValueError: boom"),
+    ]
+
+
 def test_records_below_warning_are_never_counted(text: Log) -> None:
     for _ in range(2):
         text.logger.info("retrieved")

@@ -248,6 +248,7 @@ async def test_a_connection_that_closes_during_a_wait_leaves_no_resources_behind
                 before = background_task_count()
                 async with v2025_http(serving) as second, connected(second) as leaves:
                     waiting = [await leaves.wait(task_id) for _ in range(5)]
+                    await until(lambda: background_task_count() > before, stays)
                     await second.end()
                 await until(lambda: background_task_count() <= before, stays)
                 await until(lambda: len(followers_of(server)) == 1, stays)
@@ -257,7 +258,14 @@ async def test_a_connection_that_closes_during_a_wait_leaves_no_resources_behind
 
 def background_task_count() -> int:
     """Background tasks of this process that wait for a task, or push its changes."""
-    names = ("G1Methods", "Pushing", "_Watch", "while_there", "until_gone")
+    names = (
+        "V2025Methods",
+        "ElicitationBroker",
+        "StatusNotifier",
+        "_FollowedTask",
+        "until_disconnected",
+        "while_connected",
+    )
     return sum(any(name in repr(task) for name in names) for task in asyncio.all_tasks())
 
 

@@ -13,11 +13,18 @@ from rich.table import Table
 from rich.text import Text
 
 from raincheck.cli.commands.tasks.ls import WIDE_TERMINAL
-from raincheck.cli.options import JsonOption, StoreOption, open_operator_store, run_on_store
+from raincheck.cli.options import (
+    JsonOption,
+    NamespaceOption,
+    StoreOption,
+    ToolOption,
+    open_operator_store,
+    run_on_store,
+)
 from raincheck.cli.output.results import make_console
 from raincheck.clock import Clock
 from raincheck.operations.describe import printable
-from raincheck.operations.select import Filters, NamespaceOption, ToolOption
+from raincheck.operations.select import Filters
 from raincheck.operations.serialize import format_timestamp
 from raincheck.operations.statistics import HOURS, Stats, ToolStats, collect_stats
 from raincheck.wire.fallback_text import format_duration

@@ -131,15 +131,18 @@ class LogHandler(logging.StreamHandler[TextIO]):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             is_repeat = record.levelno >= logging.WARNING and self._count_repeat(record)
+            if isinstance(self.formatter, TextFormatter):
+                record = self._shorten_repeated_traceback(record)
         except Exception:  # noqa: BLE001 - logging must not fail: writing the record reports the error
             is_repeat = False
         if not is_repeat:
-            super().emit(self._shorten_repeated_traceback(record))
+            super().emit(record)
 
     def _shorten_repeated_traceback(self, record: logging.LogRecord) -> logging.LogRecord:
         """Return the record, without its traceback if the same one was written in this window.
 
-        Attempts of different tasks that fail alike each have a line with their ids.
+        Attempts of different tasks that fail alike each have a line with their ids. In JSON a record is one object with
+        its own exception.
         """
         failure: object = record.msg
         if not isinstance(failure, FailureMessage) or not self._seen:

@@ -8,21 +8,9 @@ import difflib
 import errno
 import json
 import sys
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import typer
-from mcp.client import Client
-from mcp_types import (
-    AudioContent,
-    CallToolResult,
-    ContentBlock,
-    EmbeddedResource,
-    ImageContent,
-    ResourceLink,
-    TextContent,
-    TextResourceContents,
-    Tool,
-)
 from rich.console import Console
 from rich.highlighter import JSONHighlighter
 from rich.text import Text
@@ -33,6 +21,11 @@ from raincheck.core.lifecycle import Status
 from raincheck.core.records import Task
 from raincheck.operations.describe import format_json, printable, printable_lines
 from raincheck.wire.fallback_text import clip_text
+
+if TYPE_CHECKING:
+    # Commands that print tasks alone need no SDK, and importing it takes most of a second.
+    from mcp.client import Client
+    from mcp_types import CallToolResult, ContentBlock, Tool
 
 STYLES = {
     Status.WORKING: "cyan",
@@ -72,7 +65,7 @@ MAX_PAGES = 100
 """The maximum number of pages of a tool list: a server whose cursors form a cycle must not hang the command."""
 
 
-async def list_tools(client: Client) -> list[Tool]:
+async def list_tools(client: "Client") -> "list[Tool]":
     """Return all tools of a server."""
     tools: list[Tool] = []
     cursor: str | None = None
@@ -85,7 +78,7 @@ async def list_tools(client: Client) -> list[Tool]:
     return tools
 
 
-def find_tool(tools: list[Tool], name: str) -> Tool:
+def find_tool(tools: "list[Tool]", name: str) -> "Tool":
     """Return the tool with this name.
 
     Raises:
@@ -102,7 +95,7 @@ def find_tool(tools: list[Tool], name: str) -> Tool:
     raise UsageError(f"the server has no tool {name!r}: {hint}")
 
 
-def print_tools(tools: list[Tool], *, as_json: bool) -> None:
+def print_tools(tools: "list[Tool]", *, as_json: bool) -> None:
     """Print each tool with its description and its arguments."""
     if as_json:
         shown = [tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in tools]
@@ -117,7 +110,7 @@ def print_tools(tools: list[Tool], *, as_json: bool) -> None:
         _print_tool(tool, console)
 
 
-def _print_tool(tool: Tool, console: Console) -> None:
+def _print_tool(tool: "Tool", console: Console) -> None:
     console.print(Text(printable(tool.name), "bold"), soft_wrap=True)
     if tool.description:
         console.print(Text(f"  {printable(clip_text(tool.description))}"), soft_wrap=True)
@@ -137,7 +130,7 @@ WRAPPER_KEY = "result"
 """The key under which servers wrap a value that is not an object."""
 
 
-def print_result(result: CallToolResult, *, as_json: bool) -> ExitCode:
+def print_result(result: "CallToolResult", *, as_json: bool) -> ExitCode:
     """Print a result. A tool's error goes to stderr, unless the output is JSON.
 
     Raises:
@@ -165,7 +158,7 @@ def print_result(result: CallToolResult, *, as_json: bool) -> ExitCode:
     return exit_code
 
 
-def _structured(result: CallToolResult) -> Any:  # noqa: ANN401 - any JSON
+def _structured(result: "CallToolResult") -> Any:  # noqa: ANN401 - any JSON
     """Return the value to print as JSON; None if the text already contains all of it."""
     value: Any = result.structured_content
     if not isinstance(value, dict) or set(cast("dict[str, Any]", value)) != {WRAPPER_KEY}:
@@ -175,7 +168,7 @@ def _structured(result: CallToolResult) -> Any:  # noqa: ANN401 - any JSON
     return None if isinstance(inside, str) and inside in texts else inside
 
 
-def _texts(result: CallToolResult) -> list[str]:
+def _texts(result: "CallToolResult") -> list[str]:
     """Return the texts of the blocks, without those that only repeat what is printed as JSON."""
     value = _structured(result)
     if value is None:
@@ -186,8 +179,8 @@ def _texts(result: CallToolResult) -> list[str]:
     return [_format_block(block) for block in result.content if _normal(block) not in repeated]
 
 
-def _normal(block: ContentBlock) -> str | None:
-    if not isinstance(block, TextContent):
+def _normal(block: "ContentBlock") -> str | None:
+    if block.type != "text":
         return None
     try:
         return json.dumps(json.loads(block.text), sort_keys=True)
@@ -195,7 +188,9 @@ def _normal(block: ContentBlock) -> str | None:
         return json.dumps(block.text)
 
 
-def _format_block(block: ContentBlock) -> str:
+def _format_block(block: "ContentBlock") -> str:
+    from mcp_types import AudioContent, EmbeddedResource, ImageContent, ResourceLink, TextContent, TextResourceContents
+
     match block:
         case TextContent(text=text):
             return text

@@ -8,20 +8,20 @@ from typing import Annotated
 import typer
 
 from raincheck.cli.exit_codes import echo_err
-from raincheck.cli.options import JsonOption, StoreOption, open_operator_store, run_on_store
+from raincheck.cli.options import (
+    JsonOption,
+    NamespaceOption,
+    OwnerOption,
+    StatusOption,
+    StoreOption,
+    ToolOption,
+    open_operator_store,
+    run_on_store,
+)
 from raincheck.clock import Clock
 from raincheck.core.records import Task
 from raincheck.errors import ConfigurationError, TaskNotFound
-from raincheck.operations.select import (
-    Filters,
-    NamespaceOption,
-    NoSuchTask,
-    OwnerOption,
-    StatusOption,
-    ToolOption,
-    find_task,
-    select_tasks,
-)
+from raincheck.operations.select import Filters, NoSuchTask, find_task, select_tasks
 from raincheck.operations.serialize import load_task_document
 from raincheck.stores.base import Store
 

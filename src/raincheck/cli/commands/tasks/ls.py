@@ -9,23 +9,25 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from raincheck.cli.options import JsonOption, StoreOption, open_operator_store, run_on_store
+from raincheck.cli.options import (
+    ErrorsOption,
+    JsonOption,
+    NamespaceOption,
+    OwnerOption,
+    StateOption,
+    StatusOption,
+    StoreOption,
+    SubjectOption,
+    ToolOption,
+    open_operator_store,
+    run_on_store,
+)
 from raincheck.cli.output import results
 from raincheck.cli.output.results import FILE_WIDTH
 from raincheck.clock import Clock
 from raincheck.core.records import Task, Tool
 from raincheck.operations.describe import format_age, format_id, format_owner_name, format_task_progress, printable
-from raincheck.operations.select import (
-    ErrorsOption,
-    Filters,
-    NamespaceOption,
-    OwnerOption,
-    StateOption,
-    StatusOption,
-    SubjectOption,
-    ToolOption,
-    select_tasks,
-)
+from raincheck.operations.select import Filters, select_tasks
 from raincheck.operations.serialize import serialize_task
 from raincheck.stores.requests import PAGE_LIMIT
 

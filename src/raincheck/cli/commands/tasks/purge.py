@@ -14,20 +14,19 @@ from rich.console import Console
 from rich.progress import Progress
 
 from raincheck.cli import INTERRUPTED
-from raincheck.cli.options import JsonOption, StoreOption, open_operator_store, run_on_store
+from raincheck.cli.options import (
+    JsonOption,
+    NamespaceOption,
+    OwnerOption,
+    StoreOption,
+    ToolOption,
+    open_operator_store,
+    run_on_store,
+)
 from raincheck.clock import Clock
 from raincheck.core.records import Task, TaskId
 from raincheck.errors import ConfigurationError
-from raincheck.operations.select import (
-    EndStatusChoice,
-    Filters,
-    NamespaceOption,
-    OwnerOption,
-    ToolOption,
-    parse_duration,
-    select_tasks,
-    with_end_statuses,
-)
+from raincheck.operations.select import EndStatusChoice, Filters, parse_duration, select_tasks, with_end_statuses
 from raincheck.stores.base import Store
 from raincheck.stores.requests import DUE_NOW
 
