@@ -110,9 +110,11 @@ async def test_a_body_that_is_stopped_before_its_process_exists_does_not_run(iso
     assert not isolation.api.calls
 
 
+@pytest.mark.cold
 async def test_a_body_that_is_stopped_while_its_process_starts_does_not_run(
     isolation: Isolation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # A forked process would be ready at once; a new one has its interpreter to start before it can run the body.
     starting, stop_requested, start = threading.Event(), threading.Event(), vars(ProcessGroup)["_start"]
 
     def start_late(group: ProcessGroup, connection: socket.socket) -> object:
