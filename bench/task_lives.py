@@ -6,14 +6,13 @@ from datetime import datetime, timedelta
 from typing import TypeAlias
 
 from raincheck.clock import SystemClock, new_task_id
+from raincheck.core.change import NewTask, create
 from raincheck.core.commands import Claim, Complete
-from raincheck.core.create import NewTask, create
 from raincheck.core.decide import decide
-from raincheck.core.limits import Limits, Quota
 from raincheck.core.owner import Owner
-from raincheck.core.payload import encode
-from raincheck.core.policies import DEFAULT_RETENTION, Retention
+from raincheck.core.policies import DEFAULT_RETENTION, Limits, Quota, Retention
 from raincheck.core.records import Task, Tool
+from raincheck.core.values import encode
 from raincheck.stores.base import Store
 from raincheck.stores.requests import ClaimRequest
 

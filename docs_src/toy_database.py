@@ -5,8 +5,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from threading import Lock
 
-from raincheck.stores.change_feed import ChangeBroadcaster
-from raincheck.stores.documents import Documents
+from raincheck.stores import ChangeBroadcaster, Documents
 
 
 class ToyDatabase:

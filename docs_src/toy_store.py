@@ -7,17 +7,31 @@ from datetime import datetime
 
 from docs_src.toy_database import ToyDatabase
 
-from raincheck.core.change import Change, Creation
-from raincheck.core.histogram import DurationHistogram
-from raincheck.core.lifecycle import Phase
-from raincheck.core.limits import Quota
-from raincheck.core.owner import Scope
-from raincheck.core.records import Artifact, HistoryEntry, Journal, Task, TaskId, Tool, View
-from raincheck.errors import StoreUnavailable
-from raincheck.stores import requests
-from raincheck.stores.base import Capabilities
-from raincheck.stores.change_feed import ChangeBroadcaster, ChangeFeed
-from raincheck.stores.documents import TaskDocument, count_live, count_states
+from raincheck import Quota, stores
+from raincheck.stores import (
+    Artifact,
+    Capabilities,
+    Change,
+    ChangeBroadcaster,
+    ChangeFeed,
+    ClaimRequest,
+    Creation,
+    DurationHistogram,
+    HeldAttempt,
+    HistoryEntry,
+    Journal,
+    Page,
+    PageCursor,
+    Phase,
+    Scope,
+    StoreUnavailable,
+    Task,
+    TaskDocument,
+    TaskId,
+    TaskQuery,
+    Tool,
+    View,
+)
 
 
 class ToyStore:
@@ -39,27 +53,27 @@ class ToyStore:
         return ToyStore(self._database)
 
     async def create(
-        self, creation: Creation, *, quota: Quota, now: datetime, claim: requests.ClaimRequest | None = None
+        self, creation: Creation, *, quota: Quota, now: datetime, claim: ClaimRequest | None = None
     ) -> Task:
         with self._require_open().transaction() as documents:
             return documents.create(creation, quota, now, claim)
 
     async def commit(self, changes: Sequence[Change]) -> None:
-        requests.check_distinct_tasks(changes)
+        stores.check_distinct_tasks(changes)
         with self._require_open().transaction() as documents:
             for change in changes:
                 documents.commit(change)
 
-    async def claim(self, request: requests.ClaimRequest, *, now: datetime) -> tuple[Task, ...]:
+    async def claim(self, request: ClaimRequest, *, now: datetime) -> tuple[Task, ...]:
         with self._require_open().transaction() as documents:
             for change in request.decide_wakeups(documents.live(), now):
                 documents.commit(change)
             return documents.commit_claims(request.decide_claims(documents.claim_order(), now))
 
     async def next_due(self, namespace: str, tools: frozenset[Tool]) -> datetime | None:
-        return requests.find_next_due(self._require_open().documents.live(), namespace, tools)
+        return stores.find_next_due(self._require_open().documents.live(), namespace, tools)
 
-    async def extend_leases(self, held: Sequence[requests.HeldAttempt], *, until: datetime) -> frozenset[TaskId]:
+    async def extend_leases(self, held: Sequence[HeldAttempt], *, until: datetime) -> frozenset[TaskId]:
         with self._require_open().transaction() as documents:
             lost = (each for each in held if not documents.extend_lease(each.task_id, each.fence, until))
             return frozenset(each.task_id for each in lost)
@@ -70,10 +84,10 @@ class ToyStore:
 
     async def prune(self, *, now: datetime, limit: int, only: Sequence[TaskId] | None = None) -> tuple[TaskId, ...]:
         with self._require_open().transaction() as documents:
-            return documents.prune(now, requests.clamp_limit(limit), only)
+            return documents.prune(now, stores.clamp_limit(limit), only)
 
     async def list_overdue(self, *, now: datetime, limit: int) -> tuple[Task, ...]:
-        return requests.find_overdue(self._require_open().documents.live(), now=now, limit=limit)
+        return stores.find_overdue(self._require_open().documents.live(), now=now, limit=limit)
 
     async def load(self, task_id: TaskId, scope: Scope, *, now: datetime) -> Task:
         return self._document(task_id, scope, now).task
@@ -88,35 +102,35 @@ class ToyStore:
         return {artifact.name: artifact for artifact in self._document(task_id, scope, now).artifacts}.get(name)
 
     async def history(
-        self, task_id: TaskId, scope: Scope, *, now: datetime, after: int = 0, limit: int = requests.PAGE_LIMIT
+        self, task_id: TaskId, scope: Scope, *, now: datetime, after: int = 0, limit: int = stores.PAGE_LIMIT
     ) -> tuple[HistoryEntry, ...]:
-        return self._document(task_id, scope, now).history[after:][: requests.clamp_limit(limit)]
+        return self._document(task_id, scope, now).history[after:][: stores.clamp_limit(limit)]
 
     async def list_tasks(
-        self, query: requests.TaskQuery, *, now: datetime, after: requests.PageCursor | None = None, limit: int = 100
-    ) -> requests.Page:
-        return requests.build_page(self._require_open().documents.tasks(), query, now=now, after=after, limit=limit)
+        self, query: TaskQuery, *, now: datetime, after: PageCursor | None = None, limit: int = 100
+    ) -> Page:
+        return stores.build_page(self._require_open().documents.tasks(), query, now=now, after=after, limit=limit)
 
     async def count_live(self, scope: Scope) -> dict[Phase, int]:
-        return count_live(self._require_open().documents.live(), scope)
+        return stores.count_live(self._require_open().documents.live(), scope)
 
     async def count_states(self, scope: Scope, *, now: datetime) -> dict[tuple[str, str], int]:
-        return count_states(self._require_open().documents.tasks(), scope, now)
+        return stores.count_states(self._require_open().documents.tasks(), scope, now)
 
     async def get_or_create_secret(self, name: str) -> bytes:
-        requests.check_secret_name(name)
+        stores.check_secret_name(name)
         with self._require_open().lock:
-            return self._database.secrets.setdefault(name, requests.generate_secret())
+            return self._database.secrets.setdefault(name, stores.generate_secret())
 
     async def save_definitions(self, namespace: str, definitions: Mapping[Tool, bytes]) -> dict[Tool, bytes]:
-        requests.check_definitions(namespace, definitions)
+        stores.check_definitions(namespace, definitions)
         with self._require_open().transaction() as documents:
             return documents.save_definitions(namespace, definitions)
 
     async def merge_durations(
         self, namespace: str, durations: Mapping[str, DurationHistogram]
     ) -> dict[str, DurationHistogram]:
-        requests.check_durations(namespace, durations)
+        stores.check_durations(namespace, durations)
         with self._require_open().transaction() as documents:
             return documents.merge_durations(namespace, durations)
 

@@ -25,9 +25,7 @@ from raincheck import (
     open_store,
     run_until_signal,
 )
-from raincheck.core.lifecycle import Phase, Status
-from raincheck.core.payload import Json, decode
-from raincheck.core.records import HistoryEntry, Task, TaskId, View
+from raincheck.stores import HistoryEntry, Json, Phase, Status, Task, TaskId, View, decode
 
 ALICE = Owner.token("https://issuer.example", "alice")
 SETTINGS = Settings(lease=1.0, park_after=0.2, poll_interval=0.5)

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from raincheck.conformance.checks import CHECKS, TOPICS
-from raincheck.conformance.outcome import RequirementLevel
+from raincheck.conformance.requirements import RequirementLevel
 from raincheck.conformance.roles import DEFAULT_ROLES, ROLE_DESCRIPTIONS
 
 

@@ -24,7 +24,7 @@ from scripts.lifecycle_diagram import diagram, small_diagram
 from raincheck import errors
 from raincheck.core.lifecycle import INITIAL_PHASES, TRANSITIONS, Event, Phase, status_of
 from raincheck.workflows import load
-from scripts import command_line, conformance_tables, wire_types
+from scripts import command_line, conformance_tables, public_names, wire_types
 
 ROOT = Path(__file__).parent.parent
 PART = re.compile(r"(<!-- generated: ([\w-]+)(.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -170,26 +170,33 @@ def _signature(lines: list[str], node: Definition) -> str:
 
 
 def records(*modules: str) -> str:
-    """Return the records of modules, such as `core.commands`, with their fields."""
+    """Return the public records of modules, such as `core.commands`, with their fields."""
     kinds = [kind for name in modules for kind in _own_classes(import_module(f"raincheck.{name}"))]
-    return "\n\n".join(_about_record(kind) for kind in kinds if is_dataclass(kind) or issubclass(kind, StrEnum))
+    return "\n\n".join(
+        f"{_heading(kind.__name__, package)}\n\n{inspect.getdoc(kind)}\n\n{_fields(kind)}".rstrip()
+        for kind in kinds
+        if is_dataclass(kind) or issubclass(kind, StrEnum)
+        if (package := public_names.package_of(kind.__name__, kind))
+    )
 
 
-def _about_record(kind: type) -> str:
-    where = f"`from {kind.__module__} import {kind.__name__}`"
-    return f"## {kind.__name__}\n\n{where}\n\n{inspect.getdoc(kind)}\n\n{_fields(kind)}".rstrip()
+def _heading(name: str, package: str) -> str:
+    return f"## {name}\n\n`from {package} import {name}`"
 
 
 def functions(*modules: str) -> str:
     """Return the public functions of modules, with their signatures."""
     parts: list[str] = []
     for name in modules:
-        lines = inspect.getsource(import_module(f"raincheck.{name}")).splitlines()
+        module = import_module(f"raincheck.{name}")
+        lines = inspect.getsource(module).splitlines()
         for node in ast.parse("\n".join(lines)).body:
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
-                where = f"`from raincheck.{name} import {node.name}`"
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (
+                package := public_names.package_of(node.name, getattr(module, node.name))
+            ):
                 signature = f"```python\n{_signature(lines, node)}\n```"
-                parts.append(f"## {node.name}\n\n{where}\n\n{signature}\n\n{ast.get_docstring(node) or ''}".rstrip())
+                text = ast.get_docstring(node) or ""
+                parts.append(f"{_heading(node.name, package)}\n\n{signature}\n\n{text}".rstrip())
     return "\n\n".join(parts)
 
 
@@ -223,7 +230,7 @@ def _find(lines: list[str], name: str) -> Definition:
     return node
 
 
-PARTS: dict[str, Callable[..., str]] = {**conformance_tables.PARTS, **command_line.PARTS} | {
+PARTS: dict[str, Callable[..., str]] = {**conformance_tables.PARTS, **command_line.PARTS, **public_names.PARTS} | {
     "diagram": diagram,
     "small-diagram": small_diagram,
     "phases": phases,

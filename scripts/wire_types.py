@@ -18,22 +18,20 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     "v2025_types": {
         "mcp-2025-11-25": (
             *("RelatedTaskMetadata", "TaskStatus", "Task", "CreateTaskResult", "GetTaskResult"),
-            *("CancelTaskResult", "ListTasksResult", "TaskStatusNotificationParams", "ProgressNotification.params"),
+            *("ListTasksResult", "ProgressNotification.params"),
         ),
     },
     "v2026_types": {
         "tasks-2026-07-28": (
             *("Error", "ElicitRequest", "CreateMessageRequest", "ListRootsRequest", "InputRequest", "InputRequests"),
-            *("TaskStatus", "TaskFields", "Task", "WorkingTask", "InputRequiredTask", "CompletedTask", "FailedTask"),
+            *("TaskFields", "Task", "WorkingTask", "InputRequiredTask", "CompletedTask", "FailedTask"),
             *("CancelledTask", "DetailedTask", "CreateTaskResult", "GetTaskResult", "UpdateTaskResult"),
-            *("CancelTaskResult", "TaskStatusNotificationParams", "TaskSubscriptionAcknowledgedNotifications"),
-            *("InputResponses", "GetTaskRequest.params", "UpdateTaskRequest.params", "CancelTaskRequest.params"),
-            *("TaskSubscriptionNotifications",),
+            "CancelTaskResult",
         ),
-        "mcp-2026-07-28": ("TextContent", "CallToolResult", "InputRequiredResult"),
+        "mcp-2026-07-28": ("InputRequiredResult",),
     },
 }
-"""The types of each module, by schema: sent types first, then received ones. A type follows those that it refers to."""
+"""The types of each module that sent messages have, by schema. A type follows those that it refers to."""
 
 SHARED = {"TaskFields": "DetailedTask"}
 """Names of types with the fields that all members of a union have in common."""
@@ -64,7 +62,7 @@ def write(module: Path) -> str:
 IMPORTS = {
     "collections.abc": ("Mapping", "Sequence"),
     "typing": ("Literal", "NotRequired", "TypedDict"),
-    "raincheck.core.payload": ("Json",),
+    "raincheck.core.values": ("Json",),
 }
 
 

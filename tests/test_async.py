@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from raincheck._async import RETRY_DELAY, repeat, spawn_background
-from raincheck.errors import StoreUnavailable
+from raincheck._async import RETRY_DELAY, repeat, retry_while_unavailable, shield, spawn_background
+from raincheck.errors import StoreError, StoreFull, StoreUnavailable
 from raincheck.testing import FakeClock
 
 pytestmark = pytest.mark.anyio
@@ -53,6 +53,33 @@ async def test_an_ended_background_task_is_released_and_its_error_is_not_reporte
     assert caplog.records == []
 
 
+async def test_a_shielded_future_outlives_its_cancelled_waiter_and_its_error_is_not_reported() -> None:
+    reported: list[dict[str, Any]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: reported.append(context))
+    future: asyncio.Future[None] = loop.create_future()
+    waiter = asyncio.ensure_future(shield(future))
+    await settle()
+    waiter.cancel()
+    await settle()
+    assert (waiter.cancelled(), future.done()) == (True, False)
+    future.set_exception(LookupError())
+    await settle()
+    assert isinstance(future.exception(), LookupError)
+    assert reported == []
+
+
+async def test_a_shielded_future_returns_its_result_or_raises_its_error() -> None:
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[str] = loop.create_future()
+    failed: asyncio.Future[str] = loop.create_future()
+    ended.set_result("result")
+    failed.set_exception(LookupError())
+    assert await shield(ended) == "result"
+    with pytest.raises(LookupError):
+        await shield(failed)
+
+
 async def test_a_loop_that_fails_logs_for_the_engine_and_continues(caplog: pytest.LogCaptureFixture) -> None:
     clock, rounds = FakeClock(), 0
 
@@ -67,3 +94,42 @@ async def test_a_loop_that_fails_logs_for_the_engine_and_continues(caplog: pytes
     (record,) = caplog.records
     assert (record.name, record.levelname) == ("raincheck.engine", "WARNING")
     assert record.getMessage().startswith("sweeper failed, will retry: ")
+
+
+async def test_an_unavailable_store_is_tried_again_with_growing_waits() -> None:
+    waits, failures = list[float](), list[StoreError]()
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    async def fail_three_times() -> str:
+        if len(waits) < 3:
+            raise StoreUnavailable("tasks.db", "it is locked")
+        return "stored"
+
+    assert await retry_while_unavailable(fail_three_times, on_failure=failures.append, sleep=sleep) == "stored"
+    assert waits == sorted(set(waits))
+    assert len(failures) == 3
+
+
+async def test_the_last_allowed_try_raises_its_error() -> None:
+    tries = 0
+
+    async def fail() -> None:
+        nonlocal tries
+        tries += 1
+        raise StoreUnavailable("tasks.db", "it is locked")
+
+    async def sleep(_: float) -> None: ...
+
+    with pytest.raises(StoreUnavailable):
+        await retry_while_unavailable(fail, max_tries=3, sleep=sleep)
+    assert tries == 3
+
+
+async def test_other_errors_of_a_store_are_not_retried() -> None:
+    async def fail() -> None:
+        raise StoreFull("tasks.db", "the disk is full")
+
+    with pytest.raises(StoreFull):
+        await retry_while_unavailable(fail)

@@ -4,7 +4,7 @@ import re
 from datetime import UTC, datetime, timedelta
 
 from raincheck.clock import Clock, SystemClock, new_task_id
-from raincheck.core.validation import check_name
+from raincheck.core.values import check_name
 
 
 def test_the_system_clock_is_in_utc() -> None:

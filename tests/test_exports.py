@@ -69,3 +69,5 @@ def test_importing_the_client_does_not_import_the_engine() -> None:
 def test_importing_core_and_store_modules_imports_nothing_heavy() -> None:
     for module in ("raincheck.core.decide", "raincheck.stores.base", "raincheck.stores.memory"):
         assert not _imported_by(f"import {module}") & HEAVY
+    # No driver and no SDK: `SqlStore` runs on an event loop, and needs its helpers.
+    assert not _imported_by("from raincheck.stores import *") & (HEAVY - {"anyio"})

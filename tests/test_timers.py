@@ -1,4 +1,4 @@
-"""The timer heap: one timer of the event loop serves all timers."""
+"""Timers of the clock: they run in the event loop that sets them."""
 
 import asyncio
 import gc
@@ -6,155 +6,67 @@ import threading
 import weakref
 from collections.abc import Callable
 from contextvars import Context, ContextVar
-from dataclasses import dataclass
-from functools import partial
-from typing import cast
 
 import pytest
 
-from raincheck.clock import COMPACTION_THRESHOLD, SystemClock, TimerHeap
-
-
-class FakeLoop:
-    """The timer methods of an event loop, with a time that advances on demand."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.timers_set = 0
-        self.errors: list[str] = []
-        self._timers: list[FakeHandle] = []
-
-    def time(self) -> float:
-        return self.now
-
-    def call_at(self, when: float, call: Callable[[], None], *, context: Context) -> "FakeHandle":
-        self.timers_set += 1
-        handle = FakeHandle(when, partial(context.run, call))
-        self._timers.append(handle)
-        return handle
-
-    def advance(self, seconds: float, iterations: int = 1_000) -> None:
-        """Advance the time, and run the timers that are due, one per iteration."""
-        self.now += seconds
-        for _ in range(iterations):
-            due = [timer for timer in self._timers if not timer.is_cancelled and timer.when <= self.now]
-            if not due:
-                return
-            self._timers.remove(due[0])
-            try:
-                due[0].call()
-            except RuntimeError as error:
-                self.errors.append(str(error))
-
-
-@dataclass
-class FakeHandle:
-    when: float
-    call: Callable[[], None]
-    is_cancelled: bool = False
-
-    def cancel(self) -> None:
-        self.is_cancelled = True
+from raincheck.clock import SystemClock
 
 
 @pytest.fixture
-def loop() -> FakeLoop:
-    return FakeLoop()
+def clock() -> SystemClock:
+    return SystemClock()
 
 
-@pytest.fixture
-def timers(loop: FakeLoop) -> TimerHeap:
-    return TimerHeap(cast("asyncio.AbstractEventLoop", loop))
+@pytest.mark.anyio
+async def test_timers_expire_in_the_order_of_their_times(clock: SystemClock) -> None:
+    calls, ended = list[str](), asyncio.Event()
+    clock.call_later(0.02, ended.set)
+    for name, seconds in (("late", 0.01), ("soon", 0.0), ("between", 0.005)):
+        clock.call_later(seconds, lambda name=name: calls.append(name))
+    await asyncio.wait_for(ended.wait(), 10)
+    assert calls == ["soon", "between", "late"]
 
 
-def test_timers_expire_in_the_order_of_their_times_and_not_early(loop: FakeLoop, timers: TimerHeap) -> None:
-    calls: list[str] = []
-    for name, seconds in (("late", 3.0), ("soon", 1.0), ("between", 2.0), ("soon too", 1.0)):
-        timers.call_later(seconds, lambda name=name: calls.append(name))
-    loop.advance(0.9)
-    assert calls == []
-    loop.advance(0.1)
-    assert calls == ["soon", "soon too"]
-    loop.advance(5.0)
-    assert calls == ["soon", "soon too", "between", "late"]
-
-
-def test_a_cancelled_timer_does_not_expire(loop: FakeLoop, timers: TimerHeap) -> None:
-    calls: list[str] = []
-    first = timers.call_later(1.0, lambda: calls.append("first"))
-    timers.call_later(2.0, lambda: calls.append("second"))
-    first.cancel()
-    first.cancel()
-    loop.advance(1.5)
-    assert calls == []
-    loop.advance(0.5)
-    assert calls == ["second"]
-    assert len(timers) == 0
-
-
-def test_a_timer_may_cancel_another_one_of_the_same_time(loop: FakeLoop, timers: TimerHeap) -> None:
-    calls: list[str] = []
-    timers.call_later(1.0, lambda: other.cancel())
-    other = timers.call_later(1.0, lambda: calls.append("other"))
-    loop.advance(1.0)
+@pytest.mark.anyio
+async def test_a_cancelled_timer_does_not_expire(clock: SystemClock) -> None:
+    calls, ended = list[str](), asyncio.Event()
+    cancel = clock.call_later(0.0, lambda: calls.append("cancelled"))
+    clock.call_later(0.0, ended.set)
+    cancel()
+    cancel()
+    await asyncio.wait_for(ended.wait(), 10)
     assert calls == []
 
 
-def test_a_timer_may_set_another_one(loop: FakeLoop, timers: TimerHeap) -> None:
-    calls: list[str] = []
-    timers.call_later(1.0, lambda: timers.call_later(1.0, lambda: calls.append("again")))
-    loop.advance(1.0)
-    loop.advance(1.0)
-    assert calls == ["again"]
+@pytest.mark.anyio
+async def test_a_timer_may_set_another_one(clock: SystemClock) -> None:
+    ended = asyncio.Event()
+    clock.call_later(0.0, lambda: clock.call_later(0.0, ended.set))
+    await asyncio.wait_for(ended.wait(), 10)
 
 
-def test_a_failing_timer_does_not_stop_the_rest(loop: FakeLoop, timers: TimerHeap) -> None:
-    calls: list[str] = []
-
-    def fail() -> None:
-        raise RuntimeError("no")
-
-    timers.call_later(1.0, fail)
-    timers.call_later(1.0, lambda: calls.append("same time"))
-    timers.call_later(2.0, lambda: calls.append("later"))
-    loop.advance(1.0)
-    loop.advance(1.0)
-    assert (calls, loop.errors) == (["same time", "later"], ["no"])
-
-
-def test_many_cancelled_timers_need_one_timer_of_the_loop(loop: FakeLoop, timers: TimerHeap) -> None:
-    for _ in range(100):
-        timers.call_later(2.0, lambda: None).cancel()
-        loop.advance(0.001)
-    assert loop.timers_set == 1
-
-
-def test_cancelled_timers_are_removed_from_a_large_heap(timers: TimerHeap) -> None:
-    timers.call_later(3_600.0, lambda: None)
-    for _ in range(10 * COMPACTION_THRESHOLD):
-        timers.call_later(3_600.0, lambda: None).cancel()
-    assert len(timers) <= COMPACTION_THRESHOLD + 1
-
-
-def test_a_timer_runs_in_the_context_that_set_it(loop: FakeLoop, timers: TimerHeap) -> None:
+@pytest.mark.anyio
+async def test_a_timer_runs_in_the_context_that_set_it(clock: SystemClock) -> None:
     user: ContextVar[str] = ContextVar("user")
-    calls: list[str] = []
+    calls, ended = list[str](), asyncio.Event()
     for name in ("alice", "bob"):
         user.set(name)
-        timers.call_later(1.0, lambda: calls.append(user.get()))
-    loop.advance(1.0)
+        clock.call_later(0.0, lambda: calls.append(user.get()))
+    clock.call_later(0.01, ended.set)
+    await asyncio.wait_for(ended.wait(), 10)
     assert calls == ["alice", "bob"]
 
 
-def test_a_cancelled_timer_holds_no_references(timers: TimerHeap) -> None:
+@pytest.mark.anyio
+async def test_a_cancelled_timer_holds_no_references(clock: SystemClock) -> None:
     class Request:
         pass
 
     def set_and_cancel() -> "weakref.ref[Request]":
         request = Request()
-        timers.call_later(3_600.0, lambda: request).cancel()
+        clock.call_later(3_600.0, lambda: request)()
         ContextVar[Request]("request").set(request)
-        timers.call_later(3_600.0, lambda: None).cancel()
+        clock.call_later(3_600.0, lambda: None)()
         return weakref.ref(request)
 
     request = Context().run(set_and_cancel)
@@ -162,9 +74,7 @@ def test_a_cancelled_timer_holds_no_references(timers: TimerHeap) -> None:
     assert request() is None
 
 
-def test_a_clock_sets_timers_in_the_running_loop() -> None:
-    clock = SystemClock()
-
+def test_a_clock_sets_timers_in_the_running_loop(clock: SystemClock) -> None:
     async def run_timers() -> str:
         result: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         clock.call_later(3_600.0, lambda: result.set_result("much too late"))
@@ -174,20 +84,7 @@ def test_a_clock_sets_timers_in_the_running_loop() -> None:
     assert [asyncio.run(run_timers()) for _ in range(2)] == ["now", "now"]
 
 
-def test_a_timer_that_sets_itself_again_lets_other_callbacks_run(loop: FakeLoop, timers: TimerHeap) -> None:
-    calls: list[float] = []
-
-    def repeat() -> None:
-        calls.append(loop.now)
-        if len(calls) < 100:
-            timers.call_later(0.0, repeat)
-
-    timers.call_later(1.0, repeat)
-    loop.advance(1.0, iterations=3)
-    assert len(calls) == 3
-
-
-def test_timers_of_one_thread_expire_while_another_runs_its_own() -> None:
+def test_timers_of_one_thread_expire_while_another_runs_its_own(clock: SystemClock) -> None:
     is_running, may_end = threading.Event(), threading.Event()
 
     def run_for_long() -> None:
@@ -195,7 +92,7 @@ def test_timers_of_one_thread_expire_while_another_runs_its_own() -> None:
         assert may_end.wait(10)
 
     async def run_timers(*callbacks: Callable[[], object]) -> None:
-        clock, done = SystemClock(), asyncio.Event()
+        done = asyncio.Event()
         for callback in (*callbacks, done.set):
             clock.call_later(0.0, callback)
         async with asyncio.timeout(10):

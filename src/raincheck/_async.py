@@ -1,10 +1,14 @@
-"""Helpers for asyncio: shielded waits, background tasks, retry loops and timeouts on a clock.
+"""Helpers for asyncio: background tasks, retry loops, threads and timeouts on a clock.
 
-`shield` and `run_to_completion` keep work running when its waiter is cancelled. `repeat` is the loop that the engine's
-background tasks share: errors do not end it. `timeout_after` bounds a block on a clock that may be a test clock.
+`run_to_completion` keeps work running when its waiter is cancelled. `retry_while_unavailable` retries one operation on
+a store, and `repeat` is the loop that the engine's background tasks share: errors do not end it. `timeout_after` bounds
+a block on a clock that may be a test clock.
 """
 
 import asyncio
+import contextvars
+import math
+import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
@@ -12,22 +16,14 @@ from typing import Any, TypeVar
 import anyio
 
 from raincheck.clock import Clock
-from raincheck.errors import StoreError
+from raincheck.core.policies import backoff_seconds
+from raincheck.errors import StoreError, StoreUnavailable
 from raincheck.tracebacks import text_logger
 
 T = TypeVar("T")
 
 _background_tasks: set[asyncio.Task[Any]] = set()
 """Background tasks that have not ended. An event loop holds its tasks only weakly, and does not keep them alive."""
-
-
-async def shield(future: asyncio.Future[T]) -> T:
-    """Wait for the future; cancelling the wait does not cancel it. `asyncio.shield`, at a third of its cost."""
-    if not future.done():
-        waiter = asyncio.get_running_loop().create_future()
-        future.add_done_callback(lambda _: None if waiter.done() else waiter.set_result(None))
-        await waiter
-    return future.result()
 
 
 def spawn_background(coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -43,6 +39,16 @@ def _on_done(task: asyncio.Task[Any]) -> None:
     if not task.cancelled():
         # Mark the exception as retrieved, so that asyncio does not report it as never retrieved.
         task.exception()
+
+
+async def shield(future: "asyncio.Future[T]") -> T:
+    """Wait for a future without cancelling it when the waiter is cancelled.
+
+    For a future whose error is handled elsewhere: from Python 3.14, `asyncio.shield` logs an error that comes after the
+    waiter was cancelled.
+    """
+    await asyncio.wait([future])
+    return future.result()
 
 
 async def run_to_completion(awaitable: Awaitable[T]) -> T:
@@ -62,6 +68,34 @@ async def run_to_completion(awaitable: Awaitable[T]) -> T:
     if cancelled is not None:
         raise cancelled
     return task.result()
+
+
+async def retry_while_unavailable(
+    action: Callable[[], Awaitable[T]],
+    *,
+    retry_on: type[StoreError] = StoreUnavailable,
+    on_failure: Callable[[StoreError], object] | None = None,
+    max_tries: float = math.inf,
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+) -> T:
+    """Run an operation on a store, and retry it while the store is unavailable. Each wait is longer than the last.
+
+    `on_failure` is called with the error of each failed try.
+
+    Raises:
+        StoreError: the last allowed try failed.
+    """
+    tries = 0
+    while True:
+        try:
+            return await action()
+        except retry_on as error:
+            tries += 1
+            if on_failure is not None:
+                on_failure(error)
+            if tries >= max_tries:
+                raise
+            await sleep(backoff_seconds(tries))
 
 
 logger = text_logger("raincheck.engine")
@@ -102,6 +136,48 @@ def is_running_in(loop: asyncio.AbstractEventLoop) -> bool:
         return asyncio.get_running_loop() is loop
     except RuntimeError:
         return False
+
+
+def start_in_thread(fn: Callable[[], T], *, name: str = "raincheck-body") -> asyncio.Future[T]:
+    """Call the function in a new thread, with the caller's context variables. The future has its result or error.
+
+    The thread does not keep the program from ending. Cancelling the future does not stop the thread. It is not from a
+    pool: a function that never returns would occupy its slot there forever, and a few of them would block everything
+    else that uses the pool. Here it costs its own thread and no more.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def run() -> None:
+        try:
+            result = context.run(fn)
+        except BaseException as error:  # noqa: BLE001 - any error of the caller's function
+            _call_in_loop(loop, _settle, future, None, error)
+        else:
+            _call_in_loop(loop, _settle, future, result, None)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return future
+
+
+def _call_in_loop(loop: asyncio.AbstractEventLoop, *args: object) -> None:
+    try:
+        loop.call_soon_threadsafe(*args)  # type: ignore[arg-type] # a callable and its arguments
+    except RuntimeError:
+        # The loop is closed: no code waits for the result.
+        return
+
+
+def _settle(future: "asyncio.Future[T]", result: T, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    elif isinstance(error, StopIteration):
+        future.set_exception(RuntimeError(f"the function raised {error!r}"))
+    else:
+        future.set_exception(error)
 
 
 @asynccontextmanager

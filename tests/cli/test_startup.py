@@ -21,12 +21,43 @@ def test_the_program_starts_without_importing_what_only_some_commands_need() -> 
     assert set(json.loads(done.stdout)) & HEAVY == set()
 
 
+IMPORTED_BY = """
+import atexit, json, sys
+from raincheck.cli import main
+sys.argv = ["raincheck", *sys.argv[1:]]
+atexit.register(lambda: print(json.dumps(list(sys.modules)), file=sys.stderr))
+main()
+"""
+
+
+def imported_by(*words: str) -> set[str]:
+    """Return the modules that a command imports."""
+    command = [sys.executable, "-c", IMPORTED_BY, *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "Usage: raincheck" in done.stdout
+    return set(json.loads(done.stderr))
+
+
+@pytest.mark.parametrize("words", [("--help",), ("tasks", "--help"), ("workflow", "--help")])
+def test_the_list_of_commands_imports_none_of_them(words: tuple[str, ...]) -> None:
+    ours = {name for name in imported_by(*words) if name.startswith("raincheck")}
+    assert ours == {"raincheck", "raincheck._lazy", "raincheck.cli", "raincheck.cli.app"}
+
+
+def test_the_help_of_a_call_imports_neither_the_sdk_nor_a_store() -> None:
+    imported = imported_by("call", "--help")
+    assert (
+        imported & {*HEAVY, "mcp_types", "raincheck.engine", "raincheck.stores.base", "raincheck.stores.factory"}
+        == set()
+    )
+
+
 def test_commands_on_a_store_import_no_sdk() -> None:
     names = [
         "doctor",
         "migrate",
         "stats",
-        *(f"tasks.{name}" for name in ("control", "export", "ls", "purge", "show", "watch")),
+        *(f"tasks.{name}" for name in ("control", "ls", "purge", "show", "watch")),
     ]
     imports = "; ".join(f"import raincheck.cli.commands.{name}" for name in names)
     script = f"import json, sys; {imports}; print(json.dumps(list(sys.modules)))"

@@ -9,7 +9,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from raincheck.client import CallLost, ServerUnreachable, TaskClient
-from raincheck.client.polling import DEFAULT_POLL_INTERVAL, MAX_POLL_INTERVAL, MIN_POLL_INTERVAL
+from raincheck.client.session import DEFAULT_POLL_INTERVAL, MAX_POLL_INTERVAL, MIN_POLL_INTERVAL
 from raincheck.errors import ConfigurationError
 from tests.support.client.callers import User, text_of, updates_of
 from tests.support.client.fake_servers import DONE, WORKING, Answer, FakeServer, NeverResponds, ServerDied

@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 from raincheck import client
-from raincheck.client.options import CallOptions
+from raincheck.client.client import CallOptions
 from tests.support import ROOT
 
 PAGE = (ROOT / "docs/reference/client.md").read_text(encoding="utf-8")

@@ -20,8 +20,7 @@ from raincheck.conformance import (
     run_suite,
     transport,
 )
-from raincheck.conformance.messages import Message
-from raincheck.conformance.outcome import ServerDisconnected
+from raincheck.conformance.connection import Message, ServerDisconnected
 from raincheck.conformance.run import MAX_UNANSWERED
 from raincheck.conformance.transport import stdio
 from tests.support.conformance.runs import HERE, ROLES

@@ -7,9 +7,9 @@ import pytest
 from raincheck.core.commands import Answer
 from raincheck.core.decide import decide
 from raincheck.core.lifecycle import LIVE_PHASES, Phase, Status
-from raincheck.core.limits import Limits
-from raincheck.core.payload import Payload, encode
+from raincheck.core.policies import Limits
 from raincheck.core.records import InputRequest
+from raincheck.core.values import Payload, encode
 from raincheck.errors import IllegalTransition, TooLarge
 from tests.support.core.tasks import SITUATIONS, after, asking, at, change, question
 

@@ -5,9 +5,9 @@ import pytest
 from raincheck.core.change import apply_event, next_phase
 from raincheck.core.commands import Cancel, Complete, Due, Note, Park, Pause, Resume, Signal
 from raincheck.core.lifecycle import LIVE_PHASES, TERMINAL_PHASES, TRANSITIONS, Event, Phase
-from raincheck.core.payload import encode
 from raincheck.core.policies import Retention
 from raincheck.core.records import Progress
+from raincheck.core.values import encode
 from raincheck.errors import IllegalTransition
 from tests.support.core.tasks import CLAIM, SITUATIONS, after, at, change, created, running
 

@@ -9,14 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raincheck.core.create import PRIORITIES, create, digest_request
+from raincheck.core.change import PRIORITIES, create, digest_request
 from raincheck.core.lifecycle import Event, Phase, Status
-from raincheck.core.limits import Limits
 from raincheck.core.owner import Owner
-from raincheck.core.payload import Json, Payload, encode
-from raincheck.core.policies import DEFAULT_RETENTION, DEFAULT_RETRY, Retention, RetryPolicy
+from raincheck.core.policies import DEFAULT_RETENTION, DEFAULT_RETRY, Limits, Retention, RetryPolicy
 from raincheck.core.records import TaskId, Tool
-from raincheck.core.validation import NAME_LIMIT
+from raincheck.core.values import NAME_LIMIT, Json, Payload, encode
 from raincheck.errors import InvalidValue, NotJson, TooLarge
 from tests.support.core.tasks import START, at, new
 

@@ -27,8 +27,8 @@ from raincheck.core.commands import (
 )
 from raincheck.core.decide import decide
 from raincheck.core.lifecycle import TERMINAL_PHASES, TRANSITIONS, Event, Phase
-from raincheck.core.payload import encode
 from raincheck.core.records import InstanceState, Task
+from raincheck.core.values import encode
 from raincheck.errors import IllegalTransition, LeaseLost
 from tests.support.core.tasks import CLAIM, ERROR, SITUATIONS, after, at, question, step
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from raincheck.core.commands import Release
-from raincheck.core.fair_queue import QueuePosition, enters_queue, next_turn
+from raincheck.core.effects import QueuePosition, enters_queue, next_turn
 from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Owner
 from raincheck.core.records import Task, TaskId, Tool

@@ -6,7 +6,7 @@ import pytest
 
 from raincheck.core.change import Change
 from raincheck.core.commands import Cancel, Command, Complete, Fail, Note, Park
-from raincheck.core.family import (
+from raincheck.core.effects import (
     ParentLookup,
     cancel_children,
     family_steps,
@@ -15,8 +15,8 @@ from raincheck.core.family import (
     write_with_relatives,
 )
 from raincheck.core.lifecycle import Event, Phase
-from raincheck.core.payload import encode
 from raincheck.core.records import Task, TaskId
+from raincheck.core.values import encode
 from tests.support.core.tasks import CLAIM, ERROR, SITUATIONS, after, at, change, created, running
 
 BROKE = Fail(1, ERROR, "broke", retryable=False)

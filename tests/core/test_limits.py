@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raincheck.core.commands import Cancel
-from raincheck.core.limits import MAX_WINDOW, Limits, Quota
+from raincheck.core.policies import MAX_WINDOW, Limits, Quota
 from raincheck.errors import ConfigurationError, QuotaExceeded
 from tests.support.core.tasks import after, at, created
 

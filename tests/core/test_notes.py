@@ -7,15 +7,14 @@ from typing import Any
 
 import pytest
 
+from raincheck.core.change import create
 from raincheck.core.commands import Due, Fail, Note, Release
-from raincheck.core.create import create
 from raincheck.core.decide import decide
 from raincheck.core.lifecycle import Event, Phase
-from raincheck.core.limits import Limits
 from raincheck.core.owner import Owner
-from raincheck.core.payload import Payload, encode
+from raincheck.core.policies import Limits
 from raincheck.core.records import Artifact, InputKind, InputRequest, Progress, Step, Task, TaskId
-from raincheck.core.validation import MESSAGE_LIMIT, NAME_LIMIT
+from raincheck.core.values import MESSAGE_LIMIT, NAME_LIMIT, Payload, encode
 from raincheck.errors import AlreadyRecorded, InvalidValue, TooLarge
 from tests.support.core.tasks import CLAIM, START, after, artifact, asking, at, change, new, question, running, step
 

@@ -9,7 +9,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from raincheck.core.commands import Complete, Expire
-from raincheck.core.payload import encode
 from raincheck.core.policies import (
     DEFAULT_RETENTION,
     DEFAULT_RETRY,
@@ -21,6 +20,7 @@ from raincheck.core.policies import (
     backoff_seconds,
     clamp_ttl,
 )
+from raincheck.core.values import encode
 from raincheck.errors import ConfigurationError, InvalidValue
 from tests.support.core.tasks import CLAIM, START, after, at, change, created
 

@@ -14,9 +14,9 @@ import raincheck.core
 from raincheck.core.commands import Cancel, Claim, Complete
 from raincheck.core.lifecycle import TERMINAL_PHASES, Phase, Status
 from raincheck.core.owner import Owner
-from raincheck.core.payload import encode
 from raincheck.core.policies import Retention, RetryPolicy
 from raincheck.core.records import Attempt, InstanceState, Lease, Progress, Task, TaskId, Tool
+from raincheck.core.values import encode
 from tests.support.core.tasks import SITUATIONS, START, after, asking, at, created, question, running
 
 OTHER: dict[str, Any] = {
@@ -144,7 +144,7 @@ def test_tools_are_compared_by_name_and_version() -> None:
 
 
 MODULES = [
-    "raincheck.stores.url",
+    "raincheck.stores.factory",
     "raincheck.stores.requests",
     *(module.name for module in pkgutil.iter_modules(raincheck.core.__path__, "raincheck.core.")),
 ]

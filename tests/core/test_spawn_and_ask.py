@@ -5,15 +5,14 @@ from typing import Any
 
 import pytest
 
+from raincheck.core.change import create
 from raincheck.core.commands import Claim, Complete, Interrupt, Note
-from raincheck.core.create import create
 from raincheck.core.decide import decide
 from raincheck.core.lifecycle import Phase
-from raincheck.core.limits import Limits, Quota
 from raincheck.core.owner import Owner, OwnerKind
-from raincheck.core.payload import encode
-from raincheck.core.policies import RetryPolicy
+from raincheck.core.policies import Limits, Quota, RetryPolicy
 from raincheck.core.records import Task
+from raincheck.core.values import encode
 from raincheck.errors import InvalidValue
 from raincheck.stores.base import Store
 from raincheck.stores.memory import MemoryStore

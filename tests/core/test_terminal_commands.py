@@ -5,9 +5,8 @@ import pytest
 from raincheck.core.commands import Cancel, Command, Complete, Fail
 from raincheck.core.decide import decide
 from raincheck.core.lifecycle import LIVE_PHASES, Phase, Status
-from raincheck.core.limits import Limits
-from raincheck.core.payload import Payload, encode
-from raincheck.core.validation import MESSAGE_LIMIT
+from raincheck.core.policies import Limits
+from raincheck.core.values import MESSAGE_LIMIT, Payload, encode
 from raincheck.errors import IllegalTransition, LeaseLost, TooLarge
 from tests.support.core.tasks import ERROR, SITUATIONS, after, at, change, created, running
 

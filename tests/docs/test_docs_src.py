@@ -15,7 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 import uvicorn
-from docs_src import bearer, call_reports, mounted, reports, serve_and_work
+from docs_src import bearer, call_reports, mounted, reports, serve_and_work, serve_workflows
 from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from starlette.types import ASGIApp
@@ -117,6 +117,11 @@ async def test_a_token_decides_the_owner_of_a_task() -> None:
 
 async def test_tasks_work_in_a_mounted_server() -> None:
     async with serving(mounted.app, "/api/mcp") as url, Client(url) as client:
+        assert (await client.call_tool("greet", {"name": "Ada"})).structured_content == {"result": "Hello, Ada!"}
+
+
+async def test_a_program_serves_a_file_of_workflows() -> None:
+    async with serving(serve_workflows.app) as url, Client(url) as client:
         assert (await client.call_tool("greet", {"name": "Ada"})).structured_content == {"result": "Hello, Ada!"}
 
 

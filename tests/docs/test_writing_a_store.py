@@ -10,9 +10,7 @@ import pytest
 from docs_src.toy_database import Documents, ToyDatabase
 from docs_src.toy_store import ToyStore
 
-from raincheck.core.commands import Complete, Note
-from raincheck.core.payload import encode
-from raincheck.stores.base import Store
+from raincheck.stores import Complete, Note, Store, encode
 from raincheck.testing import (
     CrashPlan,
     FakeClock,
@@ -90,7 +88,7 @@ async def test_the_toy_store_is_consistent_after_a_crash_at_any_point() -> None:
 
 def test_every_piece_of_code_on_the_page_is_in_a_file_that_is_tested() -> None:
     page = (ROOT / "docs/stores/writing-a-store.md").read_text(encoding="utf-8")
-    core = (ROOT / f"src/raincheck/{name}.py" for name in ("stores/documents", "core/family", "core/fair_queue"))
+    core = (ROOT / f"src/raincheck/{name}.py" for name in ("stores/documents", "core/effects", "core/effects"))
     files = [TOY, TOY.with_name("toy_database.py"), *core, Path(__file__)]
     # Methods are shown without their indentation, and several in one block with an empty line between them.
     code = "".join(line.strip() for file in files for line in file.read_text(encoding="utf-8").splitlines())
@@ -107,3 +105,11 @@ def test_the_toy_store_has_the_documented_number_of_lines() -> None:
     lines = len(TOY.read_text(encoding="utf-8").splitlines())
     assert lines < 150
     assert f"in {lines} lines" in (ROOT / "docs/stores/writing-a-store.md").read_text(encoding="utf-8")
+
+
+def test_the_toy_store_imports_only_public_modules() -> None:
+    files = [TOY, TOY.with_name("toy_database.py"), Path(__file__)]
+    found = {
+        name for file in files for name in re.findall(r"^from (raincheck[\w.]*) import", file.read_text(), re.MULTILINE)
+    }
+    assert found == {"raincheck", "raincheck.stores", "raincheck.testing"}

@@ -8,11 +8,10 @@ from datetime import timedelta
 import pytest
 
 from raincheck.core.lifecycle import Phase
-from raincheck.core.limits import Limits, Quota
 from raincheck.core.owner import Owner
-from raincheck.core.payload import Json
-from raincheck.core.policies import OnInterrupt, Retention, RetryPolicy
+from raincheck.core.policies import Limits, OnInterrupt, Quota, Retention, RetryPolicy
 from raincheck.core.records import TaskId
+from raincheck.core.values import Json
 from raincheck.engine import Engine, Settings, SyncTaskContext, TaskContext
 from raincheck.engine.worker import supervisor
 from raincheck.errors import (

@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from raincheck.core.payload import Json
+from raincheck.core.values import Json
 from raincheck.engine import Settings, SyncTaskContext, TaskContext
 from raincheck.errors import ConfigurationError, InvalidValue, TaskFailed, ToolError
 from tests.support.engine.harness import EngineHarness

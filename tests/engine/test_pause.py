@@ -7,9 +7,9 @@ from typing import cast
 import pytest
 
 from raincheck.core.lifecycle import Event, Phase
-from raincheck.core.payload import Json
 from raincheck.core.policies import OnInterrupt, RetryPolicy
 from raincheck.core.records import Progress, Task
+from raincheck.core.values import Json
 from raincheck.engine import Settings, SyncTaskContext, TaskContext
 from raincheck.errors import IllegalTransition
 from raincheck.stores.base import Store

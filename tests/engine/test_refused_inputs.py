@@ -10,9 +10,9 @@ import pytest
 
 from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Owner
-from raincheck.core.payload import Json
 from raincheck.core.policies import RetryPolicy
 from raincheck.core.records import InputKind
+from raincheck.core.values import Json
 from raincheck.engine import Settings, SyncTaskContext, TaskContext
 from raincheck.errors import IllegalTransition, InvalidValue, ProtocolError, TaskNotFound, TooLarge
 from tests.support.engine.harness import QUICK, EngineHarness

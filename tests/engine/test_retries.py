@@ -10,7 +10,7 @@ from raincheck.core.lifecycle import Phase
 from raincheck.core.policies import OnInterrupt, RetryPolicy
 from raincheck.core.records import Task
 from raincheck.engine import Settings, SyncTaskContext, TaskContext
-from raincheck.engine.execution.runner import AttemptRunner
+from raincheck.engine.execution.attempt import AttemptRunner
 from raincheck.stores.commit import sweep
 from raincheck.testing import FakeClock
 from tests.support.engine.harness import QUICK, EngineHarness, outcome_of

@@ -5,8 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from raincheck.core.limits import Limits
-from raincheck.core.policies import Retention
+from raincheck.core.policies import Limits, Retention
 from raincheck.errors import ConfigurationError, TaskNotFound
 from tests.support.engine.harness import QUICK, EngineHarness
 from tests.support.engine.observed_store import make_clock

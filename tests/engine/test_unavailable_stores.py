@@ -1,7 +1,7 @@
 """Long outages of the store, jumps of the clock and missing hints lose no work."""
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Coroutine, Generator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, cast
@@ -9,10 +9,11 @@ from typing import Any, cast
 import pytest
 
 from raincheck.core.lifecycle import Phase
-from raincheck.core.payload import Json
 from raincheck.core.policies import OnInterrupt, RetryPolicy
 from raincheck.core.records import Task
+from raincheck.core.values import Json
 from raincheck.engine import Engine, Settings, TaskContext
+from raincheck.engine.execution.session import REFRESH_RETRY_DELAY
 from raincheck.stores.base import Store
 from raincheck.stores.change_feed import ChangeFeed
 from raincheck.testing import FakeClock
@@ -65,6 +66,38 @@ async def test_a_step_waits_for_an_unavailable_store_and_is_not_run_again(harnes
         await let_time_pass(engine, task, clock)
         assert await engine.result(task.id) == "done"
     assert ran == [1]
+
+
+async def test_a_cancel_reaches_the_body_soon_after_a_long_outage(harness: EngineHarness) -> None:
+    slept: list[float] = []
+
+    class RecordingClock(FakeClock):
+        def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
+            slept.append(seconds)
+            return super().sleep(seconds)
+
+    inner, clock = harness.store, RecordingClock(make_clock().now())
+    observed = ObservedStore(inner)
+    harness.store = observed.as_store
+    started, stopped = asyncio.Event(), asyncio.Event()
+
+    @harness.toolbox.tool
+    async def work() -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    async with harness.running(Settings(lease=3_600), clock=clock) as engine:
+        task = await engine.submit("work")
+        await started.wait()
+        observed.fail("load", times=20)
+        await Engine(inner, harness.toolbox, clock=clock, works=False).cancel(task.id)
+        while not stopped.is_set():
+            clock.advance(0.5)
+            await asyncio.sleep(0.001)
+    assert slept.count(REFRESH_RETRY_DELAY) >= 20, "each failed read is tried again soon, without a backoff"
 
 
 class Deaf:

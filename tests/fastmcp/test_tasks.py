@@ -12,7 +12,7 @@ import raincheck
 from fastmcp import Client, Context, FastMCP
 from raincheck import TaskContext
 from raincheck.errors import ConfigurationError
-from raincheck.fastmcp import Tasks, body
+from raincheck.fastmcp import Tasks, adapter
 from raincheck.wire.v2026 import EXTENSION
 from tests.support.fastmcp.example_server import FastMCPExample
 
@@ -65,7 +65,7 @@ def test_each_kind_of_server_has_its_own_tasks() -> None:
 
 
 def test_a_fastmcp_without_a_needed_private_name_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(body, "PRIVATE", ((FastMCP, "_not_there"),))
+    monkeypatch.setattr(adapter, "PRIVATE", ((FastMCP, "_not_there"),))
     with pytest.raises(ConfigurationError, match="has no _not_there: install a version of FastMCP 4"):
         Tasks(named_server(), "memory:")
 

@@ -15,7 +15,7 @@ import pytest
 from raincheck.core.records import TaskId
 from raincheck.stores.base import Store
 from raincheck.stores.sqlite import SqliteStore
-from raincheck.stores.sqlite.reads import QUERIES
+from raincheck.stores.sqlite.writes import QUERIES
 from raincheck.testing import CrashPlan, FakeClock, StoreHarness, check_invariants, enumerate_crashes
 from tests.support.faults.crash_scenario import (
     SCENARIOS,

@@ -10,8 +10,8 @@ import pytest
 from raincheck.clock import SystemClock
 from raincheck.core.commands import Complete
 from raincheck.core.lifecycle import Phase
-from raincheck.core.payload import encode
 from raincheck.core.records import Task, TaskId, Tool
+from raincheck.core.values import encode
 from raincheck.stores.base import Store
 from raincheck.stores.commit import apply, sweep
 from raincheck.stores.requests import ClaimRequest, TaskQuery

@@ -2,7 +2,7 @@
 
 import pytest
 
-from raincheck.operations.redact import redact_command, redact_server
+from raincheck.operations.describe import redact_command, redact_server
 
 
 @pytest.mark.parametrize(

@@ -47,5 +47,5 @@ def test_two_public_classes_of_one_name_fail_unless_one_is_generated_or_mirrors_
 
 def test_imports_are_found_in_the_modules_themselves() -> None:
     found = Layout.read(ROOT / "src")
-    assert "src/raincheck/engine/execution/runner.py" in found.importers["src/raincheck/engine/execution/attempt.py"]
+    assert "src/raincheck/engine/worker/supervisor.py" in found.importers["src/raincheck/engine/execution/attempt.py"]
     assert found.lines["src/raincheck/core/decide.py"] > 30

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from raincheck import Owner
-from raincheck.core.limits import Quota
 from raincheck.core.owner import OwnerKind
+from raincheck.core.policies import Quota
 from raincheck.errors import QuotaExceeded
-from raincheck.server.identity import AnonymousRateLimit
+from raincheck.server.limits import AnonymousRateLimit
 from raincheck.server.runtime import UNSEEN_TASK_TIMEOUT
 from raincheck.testing import FakeClock
 from tests.server.test_owners import bearing, make_with_tokens, serving

@@ -15,11 +15,13 @@ from raincheck.core.commands import Cancel
 from raincheck.core.lifecycle import Phase
 from raincheck.core.records import Tool
 from raincheck.errors import StoreUnavailable
-from raincheck.server.audit import audited
+from raincheck.server.audit import AuditLog
 from raincheck.stores.base import Store
+from raincheck.stores.commit import apply
 from raincheck.stores.memory import MemoryStore
 from raincheck.stores.requests import Page, TaskQuery
 from raincheck.testing import FakeClock, StoreHarness
+from raincheck.testing.harness import EVERYTHING
 from tests.support.server.caller_v2026 import Caller, Refused
 from tests.support.server.example import QUICK, ExampleServer
 
@@ -238,17 +240,19 @@ async def test_children_that_are_cancelled_with_their_parent_each_have_a_line(
 async def test_a_cancelled_child_that_was_updated_after_its_parent_has_a_line(lines: Lines) -> None:
     clock, store = FakeClock(), MemoryStore()
     await store.open()
-    harness = StoreHarness(audited(store), clock)
+    harness = StoreHarness(store, clock)
     parent = await harness.create()
     child = await harness.create(parent_id=parent.id, tool=Tool("child"))
     await harness.create(parent_id=child.id)
     sibling = await harness.create(parent_id=parent.id)
-    await harness.apply(sibling, Cancel("caller", None))
+    audit = AuditLog(store)
+    cancel = Cancel("caller", None)
+    await apply(store, sibling.id, EVERYTHING, cancel, now=clock.now(), on_commit=audit.on_commit)
     clock.advance(10)
     await harness.claim(tools=frozenset({Tool("child")}))
     # As if the clock of the worker that claimed it were ahead.
     clock.advance(-5)
-    await harness.apply(parent, Cancel("caller", None))
+    await apply(store, parent.id, EVERYTHING, cancel, now=clock.now(), on_commit=audit.on_commit)
     ended = [record.audit["task"] for record in lines.records if record.audit["event"] == "ended"]
     assert sorted(ended) == ["task-0001", "task-0002", "task-0003", "task-0004"]
     await store.close()
@@ -378,7 +382,8 @@ async def test_a_committed_change_stands_when_its_audit_lines_can_not_be_read(li
         await task.sleep(1_000)
 
     await store.open()
-    async with Engine(audited(Forgetful(store)), toolbox) as engine:  # pyright: ignore[reportArgumentType] - the rest is the store's
+    audit = AuditLog(Forgetful(store))  # pyright: ignore[reportArgumentType] - the rest is the store's
+    async with Engine(store, toolbox, observer=audit) as engine:
         task = await engine.submit("wait")
         assert (await engine.cancel(task.id)).phase is Phase.CANCELLED
         assert lines.events(task.id) == ["created", "ended"]

@@ -21,8 +21,8 @@ from mcp_types import (
 )
 
 from raincheck import Owner, TaskContext
-from raincheck.core.payload import encode
 from raincheck.core.records import InputKind
+from raincheck.core.values import encode
 from raincheck.engine.inputs import check_capability
 from raincheck.errors import ToolError
 from tests.server.test_owners import bearing, make_with_tokens, serving

@@ -16,7 +16,7 @@ from pydantic import AnyHttpUrl
 
 from raincheck import Owner, TaskContext, ToolError
 from raincheck.core.owner import OwnerKind
-from raincheck.server.identity import OwnerFunction
+from raincheck.server.caller import OwnerFunction
 from raincheck.server.sdk_compat import AnyContext
 from tests.support.server.caller_v2026 import TASKS, Caller, Refused
 from tests.support.server.example import ExampleServer

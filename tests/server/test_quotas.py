@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from raincheck import Limits, Owner, Quota, Settings, TaskContext
-from raincheck.core.payload import Json
+from raincheck.core.values import Json
 from raincheck.server.sdk_compat import AnyContext
 from raincheck.testing import FakeClock
 from tests.support.server.caller_v2026 import Caller, Refused

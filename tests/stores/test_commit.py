@@ -8,11 +8,10 @@ import pytest
 from raincheck.core.change import Change
 from raincheck.core.commands import Cancel, Complete, Note, Pause, Resume
 from raincheck.core.lifecycle import Event, Phase
-from raincheck.core.limits import Limits
 from raincheck.core.owner import Scope
-from raincheck.core.payload import Payload, decode, encode
-from raincheck.core.policies import OnInterrupt, Retention, RetryPolicy
+from raincheck.core.policies import Limits, OnInterrupt, Retention, RetryPolicy
 from raincheck.core.records import Progress, Task, TaskId
+from raincheck.core.values import Payload, decode, encode
 from raincheck.errors import IllegalTransition, LeaseLost, StoreUnavailable, TaskNotFound, TooLarge
 from raincheck.stores.commit import answer, apply, sweep
 from raincheck.stores.memory import MemoryStore

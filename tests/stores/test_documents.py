@@ -6,16 +6,14 @@ from typing import Any
 
 import pytest
 
-from raincheck.core.change import Change, Creation
+from raincheck.core.change import Change, Creation, create
 from raincheck.core.commands import Cancel, Command, Complete, Note, Release, Signal
-from raincheck.core.create import create
 from raincheck.core.histogram import DurationHistogram
 from raincheck.core.lifecycle import Phase
-from raincheck.core.limits import NO_QUOTA, Quota
 from raincheck.core.owner import Owner, Scope
-from raincheck.core.payload import encode
-from raincheck.core.policies import Retention
+from raincheck.core.policies import NO_QUOTA, Quota, Retention
 from raincheck.core.records import Task, TaskId
+from raincheck.core.values import encode
 from raincheck.errors import AlreadyRecorded, QuotaExceeded, StaleChange, TaskNotFound
 from raincheck.stores.documents import Documents, TaskDocument
 from tests.support.core.tasks import CLAIM, LIMITS, START, at, change, new

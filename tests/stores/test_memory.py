@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from raincheck.core.change import Creation
 from raincheck.core.commands import Cancel, Claim
 from raincheck.core.decide import decide
-from raincheck.core.limits import NO_QUOTA, Quota
-from raincheck.core.policies import Retention
+from raincheck.core.policies import NO_QUOTA, Quota, Retention
 from raincheck.core.records import Task, TaskId
 from raincheck.errors import RaincheckError
 from raincheck.stores.base import Capabilities

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from raincheck.core.change import create
 from raincheck.core.commands import Answer, Cancel, Command, Complete, Interrupt, Note, Pause, Release
-from raincheck.core.create import create
 from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.owner import Owner, Scope
-from raincheck.core.payload import encode
 from raincheck.core.policies import Retention
 from raincheck.core.records import Artifact, Progress, TaskId
+from raincheck.core.values import encode
 from raincheck.errors import AlreadyRecorded, IdempotencyConflict, StaleChange
 from raincheck.stores.documents import TaskDocument
 from tests.support.core.tasks import CLAIM, LIMITS, START, artifact, at, change, new, question, step

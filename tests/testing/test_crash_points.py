@@ -6,7 +6,7 @@ from datetime import datetime
 import pytest
 
 from raincheck.core.change import Creation
-from raincheck.core.limits import Quota
+from raincheck.core.policies import Quota
 from raincheck.core.records import Task
 from raincheck.errors import StoreUnavailable
 from raincheck.stores.base import Store

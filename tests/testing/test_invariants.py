@@ -12,8 +12,8 @@ import pytest
 from raincheck.core.commands import Cancel, Complete, Note, Park, Pause, Release
 from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.owner import Scope
-from raincheck.core.payload import encode
 from raincheck.core.records import Attempt, HistoryEntry, Journal, Lease, Task, TaskId, View
+from raincheck.core.values import encode
 from raincheck.stores.memory import MemoryStore
 from raincheck.stores.requests import PAGE_LIMIT, Page, PageCursor, TaskQuery
 from raincheck.testing import FakeClock, InvariantViolation, StoreHarness, check_invariants

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from raincheck.core.commands import Cancel, Complete, Fail, Note, Pause
-from raincheck.core.payload import Json, encode
 from raincheck.core.records import InputRequest, View
-from raincheck.wire.fallback_text import FallbackMessages
-from raincheck.wire.fallback_tool_list import allow_task_output, list_fallback_tools
-from raincheck.wire.fallback_tools import FallbackTools
+from raincheck.core.values import Json, encode
+from raincheck.wire.fallback_text import FallbackMessages, FallbackTools
+from raincheck.wire.fallback_tools import allow_task_output, list_fallback_tools
 from tests.support.wire.snapshots import at, created_task, question, running_task, view_after, view_with_questions
 
 MESSAGES = FallbackMessages(FallbackTools(), 45.0)

@@ -3,8 +3,8 @@
 import pytest
 
 from raincheck.core.commands import Cancel, Complete, Fail, Note, Park, Pause
-from raincheck.core.payload import Json, encode
 from raincheck.core.records import InputKind, Progress, View
+from raincheck.core.values import Json, encode
 from raincheck.wire.fallback_text import (
     MAX_TEXT_LENGTH,
     clip_middle,

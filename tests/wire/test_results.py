@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from raincheck.core.commands import Complete
-from raincheck.core.payload import Json, encode
+from raincheck.core.values import Json, encode
 from raincheck.wire import v2026
 from tests.support.schemas import validate
 from tests.support.wire.snapshots import running_task, view_after

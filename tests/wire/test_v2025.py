@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from raincheck.core.commands import Cancel, Complete, Note
 from raincheck.core.lifecycle import Status
-from raincheck.core.payload import Json, encode
 from raincheck.core.policies import MAX_KEEP, Retention
 from raincheck.core.records import InputKind, Progress, Task, View
+from raincheck.core.values import Json, encode
 from raincheck.wire import v2025
 from raincheck.wire.errors import error_of, is_protocol_error
 from raincheck.wire.fields import (

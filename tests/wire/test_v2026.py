@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from raincheck.core.commands import Cancel, Complete, Expire, Fail, Interrupt, Note, Park, Pause, Release
 from raincheck.core.lifecycle import Phase
-from raincheck.core.payload import Json, Payload, encode
 from raincheck.core.policies import MAX_KEEP, OnInterrupt, Retention, RetryPolicy
 from raincheck.core.records import InputKind, Progress, Task, View
+from raincheck.core.values import Json, Payload, encode
 from raincheck.wire import v2026
 from tests.support.schemas import validate
 from tests.support.wire.snapshots import (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from raincheck.core.lifecycle import Phase
-from raincheck.core.payload import Json
+from raincheck.core.values import Json
 from raincheck.workflows import load_workflows
 from tests.support import ROOT
 from tests.support.workflows.harness import WorkflowHarness, result_of

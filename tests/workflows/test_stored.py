@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from raincheck.core.payload import Json, encode
 from raincheck.core.records import Tool
+from raincheck.core.values import Json, encode
 from raincheck.engine import Engine, Toolbox
 from raincheck.engine.tool import TaskTool
 from raincheck.engine.toolbox import sync_definitions

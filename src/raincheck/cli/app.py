@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import version
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 import typer
 from typer.core import TyperGroup
@@ -22,21 +22,24 @@ class LazyCommand:
     entry_point: str
     """The command's module below `raincheck.cli`, and its function."""
     help: str
-    epilog: str = "EPILOG"
-    """The name of the constant with the text that follows the command's options."""
 
     def load(self, name: str) -> Any:  # noqa: ANN401 - a click command, whose type typer does not export
         module_name, _, function = self.entry_point.partition(":")
         module = import_module(f"raincheck.cli.{module_name}")
+        # The text that follows the command's options. Click does not rewrap what follows a line that contains only \b.
+        epilog = getattr(module, f"{function.upper()}_EPILOG", None) or module.EPILOG
         group = make_group()
-        group.command(name, epilog=getattr(module, self.epilog), short_help=self.help)(getattr(module, function))
+        group.command(name, epilog=epilog, short_help=self.help)(getattr(module, function))
         return get_command(group)
+
+
+Commands: TypeAlias = Mapping[str, LazyCommand | typer.Typer]
 
 
 class LazyGroup(TyperGroup):
     """A group of commands that are imported on use."""
 
-    lazy: ClassVar[Mapping[str, LazyCommand | typer.Typer]] = {}
+    lazy: ClassVar[Commands] = {}
 
     def __init__(self, **options: Any) -> None:  # noqa: ANN401 - typer's
         super().__init__(**options)
@@ -68,43 +71,32 @@ def make_group(cls: type[TyperGroup] = TyperGroup, **options: Any) -> typer.Type
 class TasksGroup(LazyGroup):
     """`raincheck tasks`."""
 
-    lazy: ClassVar[Mapping[str, LazyCommand | typer.Typer]] = {
+    lazy: ClassVar[Commands] = {
         "ls": LazyCommand("commands.tasks.ls:ls", "List tasks, newest first."),
         "show": LazyCommand("commands.tasks.show:show", "Show everything about a task."),
         "watch": LazyCommand("commands.tasks.watch:watch", "Show tasks as they change, until they end."),
-        "cancel": LazyCommand("commands.tasks.control:cancel", "Cancel tasks.", "CANCEL_EPILOG"),
-        "retry": LazyCommand(
-            "commands.tasks.control:retry", "Run failed or cancelled tasks again, as new tasks.", "RETRY_EPILOG"
-        ),
-        "pause": LazyCommand("commands.tasks.control:pause", "Pause tasks until they are resumed.", "PAUSE_EPILOG"),
-        "resume": LazyCommand("commands.tasks.control:resume", "Resume paused tasks.", "RESUME_EPILOG"),
+        "cancel": LazyCommand("commands.tasks.control:cancel", "Cancel tasks."),
+        "retry": LazyCommand("commands.tasks.control:retry", "Run failed or cancelled tasks again, as new tasks."),
+        "pause": LazyCommand("commands.tasks.control:pause", "Pause tasks until they are resumed."),
+        "resume": LazyCommand("commands.tasks.control:resume", "Resume paused tasks."),
         "purge": LazyCommand("commands.tasks.purge:purge", "Delete tasks that have ended."),
-        "export": LazyCommand("commands.tasks.export:export", "Export tasks with all their data, as lines of JSON."),
+        "export": LazyCommand("commands.tasks.ls:export", "Export tasks with all their data, as lines of JSON."),
     }
 
 
 class WorkflowGroup(LazyGroup):
     """`raincheck workflow`."""
 
-    lazy: ClassVar[Mapping[str, LazyCommand | typer.Typer]] = {
-        "check": LazyCommand(
-            "commands.workflow.check:check",
-            "Check a file of workflows, and list what it contains.",
-            "CHECK_EPILOG",
-        ),
-        "graph": LazyCommand(
-            "commands.workflow.check:graph", "Draw workflows, as Mermaid text or as SVG.", "GRAPH_EPILOG"
-        ),
+    lazy: ClassVar[Commands] = {
+        "check": LazyCommand("commands.workflow.check:check", "Check a file of workflows, and list what it contains."),
+        "graph": LazyCommand("commands.workflow.check:graph", "Draw workflows, as Mermaid text or as SVG."),
         "run": LazyCommand("commands.workflow.run:run", "Run a workflow here, and wait for its result."),
         "state": LazyCommand(
-            "commands.workflow.state:state",
-            "Show the state of a workflow instance, and its transitions.",
-            "STATE_EPILOG",
+            "commands.workflow.state:state", "Show the state of a workflow instance, and its transitions."
         ),
         "take": LazyCommand(
             "commands.workflow.state:take",
             "Take a transition of a workflow instance, if its workflow allows that now.",
-            "TAKE_EPILOG",
         ),
     }
 
@@ -112,7 +104,7 @@ class WorkflowGroup(LazyGroup):
 class ConformanceGroup(LazyGroup):
     """`raincheck conformance`."""
 
-    lazy: ClassVar[Mapping[str, LazyCommand | typer.Typer]] = {
+    lazy: ClassVar[Commands] = {
         "2025-11-25": LazyCommand(
             "commands.conformance:check_v2025",
             "Check a server that implements the tasks of MCP 2025-11-25, over Streamable HTTP or stdio.",
@@ -120,31 +112,22 @@ class ConformanceGroup(LazyGroup):
     }
 
 
-tasks_commands = make_group(TasksGroup, help="Inspect and control the tasks of a store.", no_args_is_help=True)
-workflow_commands = make_group(
-    WorkflowGroup, help="Check, draw and run workflows, and control their instances.", no_args_is_help=True
-)
-conformance_commands = make_group(ConformanceGroup, help="Check a server against the protocol.", no_args_is_help=True)
-
-
-@tasks_commands.callback()
-@workflow_commands.callback()
-@conformance_commands.callback()
-def _group() -> None:
-    """Make typer treat these as groups, although they register no commands."""
+def _group(cls: type[LazyGroup], help_text: str) -> typer.Typer:
+    """Return a group of commands. Its callback makes typer treat it as one, although it registers no commands."""
+    group = make_group(cls, help=help_text, no_args_is_help=True)
+    group.callback()(lambda: None)
+    return group
 
 
 class Program(LazyGroup):
     """`raincheck`."""
 
-    lazy: ClassVar[Mapping[str, LazyCommand | typer.Typer]] = {
-        "call": LazyCommand("commands.call:call", "Call a tool, and wait for its result."),
-        "wait": LazyCommand(
-            "commands.calls:wait", "Wait for the result of a saved call, or list the saved calls.", "WAIT"
-        ),
-        "get": LazyCommand("commands.calls:get", "Show the status of a saved call, or its result.", "GET"),
-        "cancel": LazyCommand("commands.calls:cancel", "Cancel a saved call.", "CANCEL"),
-        "answer": LazyCommand("commands.calls:answer", "Answer a question of a saved call.", "ANSWER"),
+    lazy: ClassVar[Commands] = {
+        "call": LazyCommand("commands.calls:call", "Call a tool, and wait for its result."),
+        "wait": LazyCommand("commands.calls:wait", "Wait for the result of a saved call, or list the saved calls."),
+        "get": LazyCommand("commands.calls:get", "Show the status of a saved call, or its result."),
+        "cancel": LazyCommand("commands.calls:cancel", "Cancel a saved call."),
+        "answer": LazyCommand("commands.calls:answer", "Answer a question of a saved call."),
         "serve": LazyCommand("commands.serve:serve", "Serve the tools and tasks of a file or a module."),
         "worker": LazyCommand(
             "commands.worker:worker", "Run the tasks of a file or a module, without serving callers."
@@ -154,9 +137,9 @@ class Program(LazyGroup):
         "doctor": LazyCommand("commands.doctor:doctor", "Check the health of a store and its tasks."),
         "migrate": LazyCommand("commands.migrate:migrate", "Create a store's tables, or bring them up to date."),
         "stats": LazyCommand("commands.stats:stats", "Show how long tasks take, and how many fail."),
-        "conformance": conformance_commands,
-        "workflow": workflow_commands,
-        "tasks": tasks_commands,
+        "conformance": _group(ConformanceGroup, "Check a server against the protocol."),
+        "workflow": _group(WorkflowGroup, "Check, draw and run workflows, and control their instances."),
+        "tasks": _group(TasksGroup, "Inspect and control the tasks of a store."),
     }
 
 

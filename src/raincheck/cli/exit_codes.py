@@ -20,7 +20,7 @@ from raincheck.errors import RaincheckError
 from raincheck.operations.describe import format_json, printable_lines
 
 if TYPE_CHECKING:
-    from raincheck.workflows.definition import InvalidWorkflow, WorkflowDefinition
+    from raincheck.workflows.definition import WorkflowDefinition
 
 
 T = TypeVar("T")
@@ -152,8 +152,15 @@ def find_workflow(path: Path, definitions: "Mapping[str, WorkflowDefinition]", n
     return found
 
 
-def _fail_with_diagnostics(error: "InvalidWorkflow", *, as_json: bool, exit_code: int) -> NoReturn:
-    """Exit with one line for each fault, in the format that editors and other programs recognize."""
+def fail_with_error(
+    error: Exception, *, as_json: bool, diagnostics_exit_code: int = ExitCode.COULD_NOT_RUN
+) -> NoReturn:
+    """Exit with an error message. Invalid workflows are reported fault by fault, with `diagnostics_exit_code`."""
+    from raincheck.workflows.definition import InvalidWorkflow
+
+    if not isinstance(error, InvalidWorkflow):
+        fail(str(error), as_json=as_json)
+    # One line for each fault, in the format that editors and other programs recognize.
     if as_json:
         faults = [asdict(fault) for fault in error.diagnostics]
         typer.echo(format_json({"error": str(error), "faults": faults}, indent=None))
@@ -161,15 +168,4 @@ def _fail_with_diagnostics(error: "InvalidWorkflow", *, as_json: bool, exit_code
         typer.echo(printable_lines(str(fault)), err=True)
     count = len(error.diagnostics)
     echo_err("1 fault: fix it, then try again" if count == 1 else f"{count} faults: fix them, then try again")
-    raise typer.Exit(exit_code)
-
-
-def fail_with_error(
-    error: Exception, *, as_json: bool, diagnostics_exit_code: int = ExitCode.COULD_NOT_RUN
-) -> NoReturn:
-    """Exit with an error message. Invalid workflows are reported fault by fault, with `diagnostics_exit_code`."""
-    from raincheck.workflows.definition import InvalidWorkflow
-
-    if isinstance(error, InvalidWorkflow):
-        _fail_with_diagnostics(error, as_json=as_json, exit_code=diagnostics_exit_code)
-    fail(str(error), as_json=as_json)
+    raise typer.Exit(diagnostics_exit_code)

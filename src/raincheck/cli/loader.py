@@ -28,7 +28,7 @@ from raincheck.errors import ConfigurationError
 from raincheck.server import Tasks
 from raincheck.server.sdk_compat import AnyServer
 from raincheck.wire.fallback_text import clip_text
-from raincheck.workflows.files import is_workflow_path
+from raincheck.workflows.definition import is_workflow_path
 from raincheck.workflows.serve import WorkflowTasks
 
 RUNS = ("run", "run_stdio_async", "run_sse_async", "run_streamable_http_async")
@@ -48,7 +48,10 @@ def prevent_server_run(is_server: Callable[[object], bool]) -> Generator[None]:
     run = anyio.run
 
     def run_unless_server(work: Callable[..., Any], *rest: Any, **options: Any) -> Any:  # noqa: ANN401 - as in anyio
-        if is_server(_owner_of(work)):
+        function = work
+        while isinstance(function, partial):
+            function = function.func
+        if is_server(getattr(function, "__self__", None)):
             _raise_run_on_import()
         return run(work, *rest, **options)
 
@@ -64,12 +67,6 @@ def prevent_server_run(is_server: Callable[[object], bool]) -> Generator[None]:
 
 def _raise_run_on_import(*_: object, **_options: object) -> NoReturn:
     raise RunOnImportError
-
-
-def _owner_of(work: Callable[..., Any]) -> object:
-    while isinstance(work, partial):
-        work = work.func
-    return getattr(work, "__self__", None)
 
 
 PACKAGE = Path(raincheck.__file__).parent

@@ -1,6 +1,7 @@
 """The client: calls tools of any MCP server, and follows calls that become long-running tasks."""
 
 from raincheck.client.client import TaskClient
+from raincheck.client.connection import record_http_status
 from raincheck.client.errors import (
     CallLost,
     InputRequired,
@@ -10,10 +11,9 @@ from raincheck.client.errors import (
     TaskCancelled,
 )
 from raincheck.client.handle import Handle
-from raincheck.client.options import answer_later
+from raincheck.client.inputs import Question
 from raincheck.client.saved_calls import SavedCalls, TaskRef
-from raincheck.client.transport_errors import record_http_status
-from raincheck.client.updates import Question, TaskProgress, Update
+from raincheck.client.tracker import TaskProgress, Update, answer_later
 
 __all__ = [
     "CallLost",

@@ -1,37 +1,95 @@
 """The task client: built on the SDK's client, for servers of every kind."""
 
-from collections.abc import Callable, Mapping
+import shlex
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self, Unpack, cast
+from typing import Any, Self, TypeAlias, TypedDict, Unpack, cast
+from urllib.parse import urlsplit
 
-from mcp.client import Client
-from mcp.client.session import IncomingMessage
+from mcp.client import Client, Transport
+from mcp.client.caching import CacheConfig
+from mcp.client.extension import ClientExtension
+from mcp.client.session import (
+    ElicitationFnT,
+    IncomingMessage,
+    ListRootsFnT,
+    LoggingFnT,
+    MessageHandlerFnT,
+    SamplingFnT,
+)
 from mcp.client.stdio import StdioServerParameters
 from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import MCPServer
-from mcp_types import CallToolResult
+from mcp_types import CallToolResult, DiscoverResult, Implementation, LoggingLevel, SamplingCapability
 
-from raincheck.client.connection import NoResponse, ServerConnection
+from raincheck.client.connection import NoResponse, ServerConnection, http_transport
 from raincheck.client.errors import CallLost
 from raincheck.client.handle import Handle
-from raincheck.client.options import (
-    CallOptions,
-    ClientOptions,
-    ServerTarget,
-    connection_factory,
-    default_server_name,
-    has_callback,
-    wrap_callbacks,
-)
-from raincheck.client.protocols.base import CallRequest, TasksExtension
+from raincheck.client.protocols.base import CallRequest
+from raincheck.client.protocols.v2026 import TasksExtension
 from raincheck.client.saved_calls import SavedCalls, TaskRef
 from raincheck.client.session import ServerLink
-from raincheck.client.tracker import TaskTracker
-from raincheck.client.transport_errors import http_transport
+from raincheck.client.tracker import TaskProgress, TaskTracker, has_callback, wrap_callbacks
 from raincheck.clock import Clock, SystemClock
 from raincheck.errors import ConfigurationError
 from raincheck.wire.results import IDEMPOTENCY_META_KEY
+
+ServerTarget: TypeAlias = str | StdioServerParameters | Transport | Server[Any] | MCPServer
+"""What the SDK's client can connect to."""
+
+
+class ClientOptions(TypedDict, total=False):
+    """The options of the SDK's client, which are passed on to it."""
+
+    elicitation_callback: ElicitationFnT | None
+    sampling_callback: SamplingFnT | None
+    sampling_capabilities: SamplingCapability | None
+    list_roots_callback: ListRootsFnT | None
+    logging_callback: LoggingFnT | None
+    log_level: LoggingLevel | None
+    message_handler: MessageHandlerFnT | None
+    client_info: Implementation | None
+    mode: str
+    prior_discover: DiscoverResult | None
+    read_timeout_seconds: float | None
+    input_required_max_rounds: int
+    extensions: Sequence[ClientExtension] | None
+    cache: CacheConfig | None
+    raise_exceptions: bool
+
+
+class CallOptions(TypedDict, total=False):
+    """Options of a call."""
+
+    key: str | None
+    """The idempotency key: the server starts all calls with the same key only once."""
+    ttl: float | None
+    """Seconds for which to keep the task. Servers of 2026-07-28 decide this themselves."""
+    meta: Mapping[str, Any] | None
+    """Additional entries for the request's `_meta`."""
+    progress_callback: Callable[[TaskProgress, str | None], Awaitable[None]] | None
+    """Receives the progress of a call that does not become a task, while it runs."""
+
+
+def connection_factory(server: ServerTarget | Callable[[], ServerTarget]) -> Callable[[], ServerTarget] | None:
+    """Return the function that makes a server target; None for a target.
+
+    A transport is callable, but makes no target.
+    """
+    is_function = callable(server) and not hasattr(server, "__aenter__")
+    return cast("Callable[[], ServerTarget]", server) if is_function else None
+
+
+def default_server_name(server: ServerTarget | Callable[[], ServerTarget]) -> str | None:
+    """Return a server's name for saved calls, without secrets in its address; None if it has no name."""
+    if isinstance(server, str):
+        url = urlsplit(server)
+        return url._replace(netloc=url.netloc.rpartition("@")[2], query="", fragment="").geturl()
+    if isinstance(server, StdioServerParameters):
+        return shlex.join([server.command, *server.args])
+    return server.name if isinstance(server, Server | MCPServer) else None
+
 
 RECONNECT_TIMEOUT = 60.0
 """The default time, in seconds, to reconnect to an unavailable server before a request fails."""
@@ -72,7 +130,7 @@ class TaskClient:
         self._clock = clock or SystemClock()
         self._tracker = TaskTracker(self._clock)
         connection = ServerConnection(self.name, self._make_client, reconnect_timeout, self._clock)
-        self._link = ServerLink(connection, self._tracker, lambda method: has_callback(options, method), self._clock)
+        self._link = ServerLink(connection, lambda method: has_callback(options, method), self._clock)
 
     async def __aenter__(self) -> Self:
         await self._link.connection.open()
@@ -175,10 +233,10 @@ class TaskClient:
                 "the connection broke, and a transport can't be used twice: pass a function that returns a new one"
             )
         self._is_used = True
-        options = self._options.copy()
+        callbacks = wrap_callbacks(self._options, self._tracker)
+        options = cast("ClientOptions", {**self._options, **callbacks})
         options["extensions"] = [*(options.get("extensions") or ()), TasksExtension(self._tracker.notify)]
         options["message_handler"] = self._handle_message
-        wrap_callbacks(options, self._tracker)
         server = cast("ServerTarget", self._server) if make is None else make()
         if isinstance(server, str):
             # The SDK would set this cache target itself, but it does not see the URL here.

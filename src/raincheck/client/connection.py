@@ -6,28 +6,145 @@ entered it.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import TypeVar, cast
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import anyio
 from mcp.client import Client
+from mcp.client._transport import TransportStreams
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.shared.exceptions import MCPError
+from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, REQUEST_TIMEOUT
 
 from raincheck._async import timeout_after
 from raincheck.client.errors import RequestRefused, ServerUnreachable
-from raincheck.client.transport_errors import (
-    TOO_MANY_REQUESTS,
-    HttpResponseInfo,
-    LossKind,
-    classify_loss,
-    describe_loss,
-    http_refusal,
-    is_store_unavailable,
-    record_response,
-)
 from raincheck.clock import Clock
 from raincheck.core.policies import backoff_seconds
 from raincheck.errors import ConfigurationError
+from raincheck.wire import errors
+
+if TYPE_CHECKING:
+    import httpx2
+
+
+@dataclass(slots=True)
+class HttpResponseInfo:
+    """The HTTP details of the last response to a request."""
+
+    status: int | None = None
+    """None if the transport is not HTTP, or its client has no hook."""
+    retry_after: float | None = None
+    """Seconds after which the server accepts a retry."""
+
+
+_response_info: ContextVar[HttpResponseInfo | None] = ContextVar("raincheck_http_status", default=None)
+
+
+@contextmanager
+def record_response(info: HttpResponseInfo) -> Generator[None]:
+    """Record the responses to the requests that are sent inside the context."""
+    before = _response_info.set(info)
+    try:
+        yield
+    finally:
+        _response_info.reset(before)
+
+
+async def record_http_status(response: "httpx2.Response") -> None:
+    """A response hook for your own HTTP client, so that a status such as 401 is reported at once.
+
+    httpx2.AsyncClient(headers=…, event_hooks={"response": [record_http_status]})
+    """
+    info = _response_info.get()
+    if info is not None:
+        info.status = response.status_code
+        retry_after = response.headers.get("retry-after", "")
+        # A date depends on the server's clock, which may differ.
+        info.retry_after = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else None
+
+
+@asynccontextmanager
+async def http_transport(url: str, headers: Mapping[str, str] | None = None) -> AsyncGenerator[TransportStreams]:
+    """Open the SDK's transport to a URL, with the hook."""
+    # In a thread, because it loads certificates.
+    http = await asyncio.to_thread(create_mcp_http_client, headers=None if headers is None else dict(headers))
+    async with http:
+        http.event_hooks = {"response": [record_http_status]}
+        async with streamable_http_client(url, http_client=http) as streams:
+            yield streams
+
+
+class LossKind(Enum):
+    """What was lost when a request got no response."""
+
+    RESPONSE = auto()
+    """Only the response was lost. The next request may succeed."""
+    CONNECTION = auto()
+    """The connection was lost, or the server has dropped its session."""
+
+
+_HTTP_ERROR_MESSAGE = "Server returned an error response"
+"""The SDK's message for a status from 400 on, except 404 and responses that contain an MCP error."""
+
+_NO_ENDPOINT = (METHOD_NOT_FOUND, "Not Found")
+"""The SDK's error for a 404 without a session."""
+
+TOO_MANY_REQUESTS = 429
+
+_REFUSED = range(400, 500)
+_RETRYABLE_STATUSES = (408, 425)
+"""Client errors for a request that did not arrive, or not in time."""
+
+_LOSS_MESSAGES = (
+    (CONNECTION_CLOSED, "Connection closed", LossKind.CONNECTION),
+    (INVALID_REQUEST, "Session terminated", LossKind.CONNECTION),
+    # Sent by servers that are built on the SDKs for Python and for TypeScript.
+    (INVALID_REQUEST, "Session not found", LossKind.CONNECTION),
+    (REQUEST_TIMEOUT, "Session not found", LossKind.CONNECTION),
+    (CONNECTION_CLOSED, "SSE stream", LossKind.RESPONSE),
+    (INTERNAL_ERROR, _HTTP_ERROR_MESSAGE, LossKind.RESPONSE),
+    (REQUEST_TIMEOUT, "Request '", LossKind.RESPONSE),
+    (REQUEST_TIMEOUT, "Timed out after", LossKind.RESPONSE),
+)
+
+
+def classify_loss(error: MCPError) -> LossKind | None:
+    """Return what was lost; None if the error is the server's response."""
+    detail = error.error
+    if detail.data is not None:
+        return None
+    return next(
+        (loss for code, start, loss in _LOSS_MESSAGES if detail.code == code and detail.message.startswith(start)),
+        None,
+    )
+
+
+def is_store_unavailable(error: MCPError) -> bool:
+    """Return whether the server's store is unavailable. This counts as no response."""
+    return (error.error.code, error.error.message) == (errors.INTERNAL_ERROR, errors.STORE_UNAVAILABLE)
+
+
+def http_refusal(server: str, error: MCPError, info: HttpResponseInfo) -> RequestRefused | None:
+    """Return the refusal of a request by its HTTP status; None if the error is of another kind."""
+    detail = error.error
+    is_http_error = classify_loss(error) is not None and detail.message == _HTTP_ERROR_MESSAGE
+    if info.status is None or not (is_http_error or (detail.code, detail.message) == _NO_ENDPOINT):
+        return None
+    if info.status not in _REFUSED or info.status in _RETRYABLE_STATUSES:
+        return None
+    return RequestRefused(server, info.status, info.retry_after)
+
+
+def describe_loss(error: MCPError, info: HttpResponseInfo) -> str:
+    """Describe what was lost."""
+    message = error.error.message
+    return message if message != _HTTP_ERROR_MESSAGE or info.status is None else f"{message}: HTTP {info.status}"
+
 
 logger = logging.getLogger(__name__)
 
@@ -163,8 +280,10 @@ class ServerConnection:
         started_at, attempts = self._clock.monotonic(), 0
         while True:
             try:
-                return await self._request_or_lose(send, response_timeout)
-            except (NoResponse, ServerUnreachable) as error:
+                return await self.request_once(send, response_timeout=response_timeout)
+            except (NoResponse, ServerUnreachable, MCPError) as error:
+                if isinstance(error, MCPError) and not is_store_unavailable(error):
+                    raise
                 attempts += 1
                 min_wait = _retry_wait(error)
                 if response_timeout is None and attempts == 1:
@@ -176,14 +295,6 @@ class ServerConnection:
                     raise ServerUnreachable(self._server, str(error)) from error
                 logger.info("retrying a request to %s, which got no response: %s", self._server, error)
             await self._clock.sleep(max(backoff_seconds(attempts), min_wait))
-
-    async def _request_or_lose(self, send: Send[T], response_timeout: float | None) -> T:
-        try:
-            return await self.request_once(send, response_timeout=response_timeout)
-        except MCPError as error:
-            if not is_store_unavailable(error):
-                raise
-            raise NoResponse(str(error)) from error
 
     async def request_once(self, send: Send[T], *, response_timeout: float | None = None) -> T:
         """Send a request once.
@@ -262,7 +373,7 @@ class ServerConnection:
         return http_refusal(self._server, cause, info) or ServerUnreachable(self._server, describe_loss(cause, info))
 
 
-def _retry_wait(error: NoResponse | ServerUnreachable) -> float:
+def _retry_wait(error: Exception) -> float:
     """Return the minimum number of seconds before a retry.
 
     Raises:

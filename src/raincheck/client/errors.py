@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from raincheck.client.updates import Question
+from raincheck.client.inputs import Question
 from raincheck.errors import RaincheckError, TaskError
 
 NO_SERVER = "there is no MCP server at this address: check the URL, which usually ends in /mcp"

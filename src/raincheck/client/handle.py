@@ -4,16 +4,16 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import Any
 
+from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult
 
 from raincheck._async import timeout_after
 from raincheck.client.errors import InputRequired, TaskCancelled
-from raincheck.client.polling import poll_updates
+from raincheck.client.protocols.base import TaskProtocol, map_schema_errors
 from raincheck.client.saved_calls import SavedCalls, TaskRef
-from raincheck.client.session import ServerLink
-from raincheck.client.tracker import TrackedTask
-from raincheck.client.updates import Update
+from raincheck.client.session import ServerLink, poll_updates
+from raincheck.client.tracker import TrackedTask, Update
 from raincheck.core.lifecycle import Status
 from raincheck.errors import ConfigurationError, InvalidValue
 from raincheck.tracebacks import text_logger
@@ -88,7 +88,7 @@ class Handle:
         """Return the task's current state; None if the call was answered at once."""
         if self._final is not None or self._tracked is None:
             return self._final
-        return self._link.without_answered(self._tracked, await self._link.poll(self._tracked))
+        return self._tracked.without_answered(await self._link.poll(self._tracked))
 
     async def answer(self, answers: Mapping[str, Mapping[str, Any]]) -> None:
         """Answer the task's questions, by their keys: `{key: {"action": "accept", "content": {…}}}`.
@@ -97,9 +97,11 @@ class Handle:
             MCPError: the server refuses an answer.
             InvalidValue: a server that reports errors as text refuses an answer, or the task has no such open question.
         """
-        if self._tracked is not None and answers:
+        tracked = self._tracked
+        if tracked is not None and answers:
             self._check_keys(answers, await self.poll())
-            await self._link.answer(self._tracked, answers)
+            await self._link.request(tracked, lambda protocol, client: protocol.answer(client, tracked, answers))
+            tracked.notify()
 
     def _check_keys(self, answers: Mapping[str, object], update: Update | None) -> None:
         """Check the keys here. Servers ignore unknown keys, so a misspelled key would count as an answer."""
@@ -118,8 +120,10 @@ class Handle:
         Raises:
             CancelRefused: the task is a workflow instance that can't be cancelled now. It continues.
         """
-        if self._tracked is not None and self._final is None:
-            await self._link.cancel(self._tracked)
+        tracked = self._tracked
+        if tracked is not None and self._final is None:
+            await self._link.request(tracked, lambda protocol, client: protocol.cancel(client, tracked))
+            tracked.notify()
 
     async def _follow(self) -> AsyncGenerator[Update]:
         if self._final is not None:
@@ -141,15 +145,24 @@ class Handle:
         return self._final
 
     async def _fetch(self, tracked: TrackedTask, final: Update) -> CallToolResult:
+        if final.status is Status.CANCELLED:
+            await self._remove_saved_call(tracked)
+            raise TaskCancelled(tracked.task_id, final.message)
+
+        async def fetch(protocol: TaskProtocol, client: Client) -> CallToolResult:
+            result = await protocol.fetch_result(client, tracked, final)
+            if not result.is_error:
+                # The SDK does the same for a call that is answered at once.
+                with map_schema_errors(tracked.task_ref.tool):
+                    await client.session.validate_tool_result(tracked.task_ref.tool, result)
+            return result
+
         try:
-            result = await self._link.fetch_result(tracked, final)
+            result = await self._link.request(tracked, fetch)
         except MCPError:
             # If the task has not failed, this error is the server's own, and the result can still be fetched.
             if final.status is Status.FAILED:
                 await self._remove_saved_call(tracked)
-            raise
-        except TaskCancelled:
-            await self._remove_saved_call(tracked)
             raise
         await self._remove_saved_call(tracked)
         return result

@@ -11,6 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from itertools import count
@@ -19,9 +20,9 @@ from typing import Any, TypeVar
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR
 
-from raincheck.client.updates import Question
 from raincheck.clock import Clock
 from raincheck.errors import InvalidValue
+from raincheck.wire.fields import as_object
 
 QuestionOccurrence = tuple[str, int]
 """The key of a question, and its number among equal questions that are asked at the same time."""
@@ -30,6 +31,30 @@ CALLBACK_CANCELLED = "the callback was cancelled before it answered"
 """The error message for a callback that cancelled itself."""
 
 AnswerT = TypeVar("AnswerT")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question that a task asks."""
+
+    key: str
+    """The key that identifies the question in an answer."""
+    request: Mapping[str, Any]
+    """The protocol's request: its `method` and `params`."""
+
+    @property
+    def method(self) -> str:
+        """`elicitation/create`, `sampling/createMessage` or `roots/list`."""
+        return str(self.request.get("method", ""))
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        return as_object(self.request.get("params"))
+
+    @property
+    def message(self) -> str:
+        """The text of the question; empty if the request has none."""
+        return str(self.params.get("message", ""))
 
 
 def question_key(method: str, params: Mapping[str, Any], input_key: str | None = None) -> str:

@@ -5,14 +5,16 @@
 - `run_suite`: runs it in a program and returns a `Report`.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from raincheck._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from raincheck.conformance.caller import Timings
     from raincheck.conformance.check import Check
     from raincheck.conformance.checks import CHECKS
-    from raincheck.conformance.outcome import CheckOutcome, CommunicationError, RequirementLevel
+    from raincheck.conformance.connection import CommunicationError
+    from raincheck.conformance.requirements import CheckOutcome, RequirementLevel
     from raincheck.conformance.roles import Role, load_roles
     from raincheck.conformance.run import CheckResult, Report, run_suite
     from raincheck.conformance.suite import ConformanceWarning, V2025Contract
@@ -35,33 +37,22 @@ __all__ = [
     "run_suite",
 ]
 
-_HOMES = {
-    "CHECKS": "checks",
-    "Check": "check",
-    "ConformanceWarning": "suite",
-    "CheckResult": "run",
-    "V2025Contract": "suite",
-    "RequirementLevel": "outcome",
-    "CheckOutcome": "outcome",
-    "Timings": "caller",
-    "Report": "run",
-    "Role": "roles",
-    "ConformanceTarget": "transport",
-    "CommunicationError": "outcome",
-    "load_roles": "roles",
-    "run_suite": "run",
-}
 
-
-def __getattr__(name: str) -> object:
-    # Imported on first access: only parts of the suite need pytest and an HTTP client.
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        home = import_module(f"{__name__}.{_HOMES[name]}")
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f"raincheck.conformance needs {error.name!r}: install it with pip install 'raincheck[testing]'",
-            name=error.name,
-        ) from error
-    return getattr(home, name)
+# Imported on first use: only parts of the suite need pytest and an HTTP client.
+if not TYPE_CHECKING:
+    # Hidden from type checkers, so that they report names that do not exist.
+    __getattr__ = lazy_exports(
+        __name__,
+        {
+            "raincheck.conformance.caller": "Timings",
+            "raincheck.conformance.check": "Check",
+            "raincheck.conformance.checks": "CHECKS",
+            "raincheck.conformance.connection": "CommunicationError",
+            "raincheck.conformance.requirements": "CheckOutcome RequirementLevel",
+            "raincheck.conformance.roles": "Role load_roles",
+            "raincheck.conformance.run": "CheckResult Report run_suite",
+            "raincheck.conformance.suite": "ConformanceWarning V2025Contract",
+            "raincheck.conformance.transport": "ConformanceTarget",
+        },
+        extra="testing",
+    )

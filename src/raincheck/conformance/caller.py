@@ -6,12 +6,20 @@ from collections.abc import AsyncGenerator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from raincheck.conformance.messages import History, Message, PendingRequest, RpcResponse, is_array, is_object, shorten
-from raincheck.conformance.outcome import NotApplicable, RequirementNotMet
+from raincheck.conformance.connection import (
+    History,
+    Message,
+    PendingRequest,
+    RequestHandler,
+    RpcConnection,
+    RpcResponse,
+    is_array,
+    is_object,
+    shorten,
+)
+from raincheck.conformance.requirements import TERMINAL, NotApplicable, RequirementNotMet, expect_result, task_in
 from raincheck.conformance.roles import Role, Roles
-from raincheck.conformance.shapes import TERMINAL, expect_result, task_in
 from raincheck.conformance.transport import ConformanceTarget
-from raincheck.conformance.transport.base import RequestHandler, RpcConnection
 
 CAPABILITIES: Message = {"elicitation": {"form": {}}, "sampling": {}}
 SAMPLE: Message = {
@@ -145,6 +153,16 @@ class ConformanceClient:
             raise RequirementNotMet(f"a call with a task returned {reply}; expected a task with a taskId")
         self._unfinished.add(task_id)
         return TaskUnderTest(task_id, result, time.monotonic())
+
+    async def run_task(self, role: str, **params: object) -> tuple[TaskUnderTest, Message]:
+        """Call a tool as a task, wait for its end with any status, and return the task as created and as ended."""
+        new_task = await self.start_task(role, **params)
+        return new_task, await self.wait_for_end(new_task.id)
+
+    async def start_and_cancel(self, role: str) -> tuple[TaskUnderTest, Message]:
+        """Call a tool as a task, cancel it while it runs, and return the task and the result of the cancellation."""
+        new_task = await self.start_task(role)
+        return new_task, expect_result(await self.cancel_running_task(new_task))
 
     def _call_params(self, name: str, params: Message) -> Message:
         role = self.role(name)

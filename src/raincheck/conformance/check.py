@@ -1,4 +1,4 @@
-"""The class of a check, and the decorator that makes a check from a function.
+"""The class of a check, and the decorator of a topic that makes a check from a function.
 
 A check names its needs: tools for roles, capabilities, circumstances. If one is missing, the check is skipped, with a
 reason.
@@ -8,11 +8,13 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 from raincheck.conformance.caller import ConformanceClient
-from raincheck.conformance.messages import shorten
-from raincheck.conformance.outcome import RequirementLevel
+from raincheck.conformance.connection import shorten
+from raincheck.conformance.requirements import RequirementLevel
 from raincheck.conformance.roles import ROLE_DESCRIPTIONS
 
 CheckBody = Callable[[ConformanceClient], Awaitable[None]]
+
+MUST, MUST_NOT, SHOULD, SHOULD_NOT = RequirementLevel
 
 
 @dataclass(frozen=True)
@@ -33,15 +35,31 @@ class Check:
     body: CheckBody
 
 
-def check(
-    id: str, level: RequirementLevel, section: str, requirement: str, *needs: str
-) -> Callable[[CheckBody], Check]:
-    """Make a check from a function that raises `RequirementNotMet` if the server does not meet the requirement."""
+class Topic:
+    """A group of checks, in the order in which they are defined and run."""
 
-    def make(body: CheckBody) -> Check:
-        return Check(id, level, section, requirement, needs, body)
+    def __init__(self, title: str, section: str, *needs: str) -> None:
+        """`section` and `needs` are those of most checks of the topic."""
+        self.title = title
+        self.checks: list[Check] = []
+        self._section = section
+        self._needs = needs
 
-    return make
+    def check(
+        self, level: RequirementLevel, id: str, *needs: str, section: str | None = None, requirement: str | None = None
+    ) -> Callable[[CheckBody], Check]:
+        """Make a check from a function that raises `RequirementNotMet` if the server does not meet the requirement.
+
+        The requirement is the docstring of the function, unless it is given. `needs` are those beside the topic's.
+        """
+
+        def make(body: CheckBody) -> Check:
+            text = requirement or body.__doc__ or ""
+            check = Check(id, level, section or self._section, text, (*self._needs, *needs), body)
+            self.checks.append(check)
+            return check
+
+        return make
 
 
 ALLOWED = {"plain": ("forbidden",), "required": ("required",)}

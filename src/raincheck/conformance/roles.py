@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from raincheck.conformance.messages import is_object
-from raincheck.conformance.outcome import CommunicationError
+from raincheck.conformance.connection import CommunicationError, is_object
 
 ROLE_DESCRIPTIONS = {
     "quick": "returns the same result each time, immediately, and can be called with or without a task",

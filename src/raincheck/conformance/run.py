@@ -14,14 +14,15 @@ from typing import Any, Self
 from raincheck.conformance.caller import ConformanceClient, Timings
 from raincheck.conformance.check import Check, skip_reason
 from raincheck.conformance.checks import CHECKS
-from raincheck.conformance.messages import PROTOCOL_VERSION, History, Message, is_object
-from raincheck.conformance.outcome import (
-    CheckOutcome,
+from raincheck.conformance.connection import (
+    PROTOCOL_VERSION,
     CommunicationError,
-    NotApplicable,
-    RequirementNotMet,
+    History,
+    Message,
     ServerDisconnected,
+    is_object,
 )
+from raincheck.conformance.requirements import CheckOutcome, NotApplicable, RequirementNotMet
 from raincheck.conformance.roles import DEFAULT_ROLES, Roles, check_role_names, check_tools_exist
 from raincheck.conformance.transport import ConformanceTarget
 

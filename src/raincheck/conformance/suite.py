@@ -11,7 +11,8 @@ import pytest
 from raincheck.conformance.caller import Timings
 from raincheck.conformance.check import Check
 from raincheck.conformance.checks import CHECKS
-from raincheck.conformance.outcome import CheckOutcome, CommunicationError
+from raincheck.conformance.connection import CommunicationError
+from raincheck.conformance.requirements import CheckOutcome
 from raincheck.conformance.roles import DEFAULT_ROLES, Roles
 from raincheck.conformance.run import SuiteRun
 from raincheck.conformance.transport import ConformanceTarget

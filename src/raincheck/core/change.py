@@ -1,17 +1,31 @@
 """Decided changes for a store to commit: a new task, or a change of one. Each is stored whole or not at all.
 
-`apply_event` makes one move along the lifecycle table: the new record and its history entry.
+`apply_event` makes one move along the lifecycle table: the new record and its history entry. `create` decides on a new
+task, and checks the ones that a task starts.
 """
 
+import hashlib
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from raincheck.core.lifecycle import TERMINAL_PHASES, TRANSITIONS, Event, Phase
-from raincheck.core.limits import NO_QUOTA, Quota
-from raincheck.core.payload import Payload
-from raincheck.core.records import Artifact, Attempt, HistoryEntry, InputRequest, Step, Task
-from raincheck.core.validation import clip
-from raincheck.errors import IdempotencyConflict, IllegalTransition, LeaseLost
+from raincheck.core.owner import Owner
+from raincheck.core.policies import DEFAULT_RETENTION, DEFAULT_RETRY, NO_QUOTA, Limits, Quota, Retention, RetryPolicy
+from raincheck.core.records import (
+    Artifact,
+    Attempt,
+    HistoryEntry,
+    InputRequest,
+    InstanceState,
+    Step,
+    Task,
+    TaskId,
+    Tool,
+)
+from raincheck.core.values import Json, Payload, check_aware, check_name, check_size, clip
+from raincheck.errors import IdempotencyConflict, IllegalTransition, InvalidValue, LeaseLost, NotJson
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,3 +157,144 @@ def apply_event(
         after.entries, at, event, task.phase, phase, after.attempt_number, clip(actor) or "", clip(note), detail
     )
     return Change(task, after, entry, outcome=outcome)
+
+
+PRIORITIES = range(-100, 101)
+
+
+@dataclass(frozen=True, slots=True)
+class NewTask:
+    """A request for a new task."""
+
+    id: TaskId
+    namespace: str
+    owner: Owner
+    tool: Tool
+    arguments: Payload
+    caller: Payload | None = None
+    parent_id: TaskId | None = None
+    idempotency_key: str | None = None
+    request_digest: str | None = None
+    """From `digest_request`; required with an idempotency key."""
+    priority: int = 0
+    due_at: datetime | None = None
+    deadline_at: datetime | None = None
+    retry: RetryPolicy = DEFAULT_RETRY
+    retention: Retention = DEFAULT_RETENTION
+    actor: str = "caller"
+    state: str | None = None
+    """The initial state of an instance."""
+    subject: str | None = None
+
+
+def digest_request(tool: str, arguments: Json) -> str:
+    """Return a digest that identifies a request, independent of the order of its keys.
+
+    Raises:
+        NotJson: the arguments are not JSON.
+    """
+    try:
+        text = json.dumps([tool, arguments], sort_keys=True, allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise NotJson(f"the arguments of {tool!r} can't be written as JSON: {error}") from error
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def create(new: NewTask, now: datetime, limits: Limits) -> Creation:
+    """Create the task that `new` describes.
+
+    Raises:
+        InvalidValue: a value in it can't be stored, or exceeds its limit.
+    """
+    _check_new_task(new, now, limits)
+    waits = new.due_at is not None and new.due_at > now
+    phase = Phase.PARKED if waits else Phase.QUEUED
+    task = Task(
+        id=new.id,
+        namespace=new.namespace,
+        owner=new.owner,
+        tool=new.tool,
+        created_at=now,
+        updated_at=now,
+        phase=phase,
+        parent_id=new.parent_id,
+        idempotency_key=new.idempotency_key,
+        priority=new.priority,
+        due_at=new.due_at if waits else None,
+        deadline_at=new.deadline_at,
+        retry=new.retry,
+        retention=new.retention,
+        status_message=clip(new.state),
+        state=None if new.state is None else InstanceState(new.state, now),
+        subject=new.subject,
+    )
+    actor = clip(new.actor) or ""
+    entry = HistoryEntry(seq=1, at=now, event=Event.CREATE, before=None, after=phase, attempt=0, actor=actor)
+    return Creation(task, entry, new.arguments, new.caller, new.request_digest)
+
+
+def _check_new_task(new: NewTask, now: datetime, limits: Limits) -> None:
+    for moment in (now, new.due_at, new.deadline_at):
+        check_aware(moment)
+    check_name(new.id, what="a task's id")
+    check_name(new.namespace, what="a namespace")
+    check_name(new.tool.name, what="a tool's name")
+    check_name(new.tool.version, what="a tool's version")
+    for name, what in ((new.state, "a state's name"), (new.subject, "the subject of an instance")):
+        if name is not None:
+            check_name(name, what=what)
+    if new.parent_id is not None:
+        check_name(new.parent_id, what="a parent's id")
+    if new.idempotency_key is not None:
+        check_name(new.idempotency_key, what="an idempotency key")
+    if new.idempotency_key is not None and not new.owner.may_list:
+        # Possession of an anonymous task's id is the right to it, and a guessed key would return the id.
+        raise InvalidValue("an anonymous caller can't use an idempotency key: leave it out")
+    if new.request_digest is not None:
+        check_name(new.request_digest, what="the digest of a request")
+    if (new.idempotency_key is None) != (new.request_digest is None):
+        raise InvalidValue("an idempotency key requires the digest of its request, and the reverse: use digest_request")
+    if new.priority not in PRIORITIES:
+        raise InvalidValue(f"priority must be from {PRIORITIES[0]} to {PRIORITIES[-1]}, not {new.priority}")
+    if new.deadline_at is not None and new.deadline_at <= max(now, new.due_at or now):
+        raise InvalidValue(
+            f"task {new.id!r} would pass its deadline {new.deadline_at} before it starts: set a later one"
+        )
+    check_size(new.arguments, limits.arguments, what="arguments")
+    check_size(new.caller, limits.caller, what="the caller's identity")
+
+
+def check_children(task: Task, spawned: Sequence[Creation]) -> None:
+    """Check the tasks that a working task spawns.
+
+    Raises:
+        InvalidValue: a task has another owner or namespace, or a key under which it might exist already.
+    """
+    for creation in spawned:
+        _check_creation(task, creation, parents=(None, task.id))
+
+
+def check_successors(task: Task, spawned: Sequence[Creation]) -> None:
+    """Check the tasks that start with a task's completion.
+
+    Raises:
+        InvalidValue: as for children, or a task is a child: its parent would have ended before it started.
+    """
+    for creation in spawned:
+        _check_creation(task, creation, parents=(None,))
+
+
+def describe_spawned(spawned: Sequence[Creation]) -> list[str]:
+    """Describe spawned tasks for the history."""
+    return [f"spawned {creation.task.id}" for creation in spawned]
+
+
+def _check_creation(task: Task, creation: Creation, parents: tuple[TaskId | None, ...]) -> None:
+    new = creation.task
+    if (new.namespace, new.owner) != (task.namespace, task.owner):
+        raise InvalidValue(f"task {new.id!r} can't be spawned by {task.id!r}: give it the same namespace and owner")
+    if new.parent_id not in parents:
+        allowed = "its parent must be that task or none" if task.id in parents else "that task ends, so set no parent"
+        raise InvalidValue(f"task {new.id!r} can't be spawned by {task.id!r}: {allowed}")
+    if new.idempotency_key is not None:
+        raise InvalidValue(f"task {new.id!r} is spawned, so it can't have an idempotency key: remove it")

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from raincheck.core.change import Creation
-from raincheck.core.limits import NO_QUOTA, Quota
-from raincheck.core.payload import Payload
+from raincheck.core.policies import NO_QUOTA, Quota
 from raincheck.core.records import Artifact, InputRequest, Progress, Step
+from raincheck.core.values import Payload
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,3 +183,4 @@ class Resume:
 
 AttemptCommand = Note | Park | Release | Yield | Complete | Fail
 Command = AttemptCommand | Claim | Interrupt | Expire | Due | Signal | Answer | TakeTransition | Cancel | Pause | Resume
+"""A request to change a task."""

@@ -15,11 +15,12 @@ from typing import Any, NewType
 
 from raincheck.core.lifecycle import TERMINAL_PHASES, Event, Phase, Status, status_of
 from raincheck.core.owner import Owner
-from raincheck.core.payload import Payload
 from raincheck.core.policies import DEFAULT_RETENTION, DEFAULT_RETRY, Retention, RetryPolicy
+from raincheck.core.values import Payload
 from raincheck.errors import InvalidValue
 
 TaskId = NewType("TaskId", str)
+"""The id of a task."""
 
 
 def shorten_id(task_id: str) -> str:

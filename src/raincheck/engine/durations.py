@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from raincheck.core.histogram import MAX_DURATIONS, DurationHistogram
 from raincheck.core.lifecycle import Phase
 from raincheck.core.records import Task
-from raincheck.engine.submit import EngineDeps
+from raincheck.engine.tool import EngineDeps
 
 MEASURED_PHASES = frozenset({Phase.COMPLETED, Phase.FAILED})
 """Phases that count. A cancelled task would have taken longer than it did."""

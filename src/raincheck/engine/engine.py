@@ -14,17 +14,15 @@ from raincheck.clock import Clock, SystemClock
 from raincheck.core.change import Creation
 from raincheck.core.commands import Command, Pause, Resume
 from raincheck.core.owner import Owner, Scope
-from raincheck.core.payload import Json, decode, encode
 from raincheck.core.records import HistoryEntry, Task, TaskId, View
-from raincheck.core.validation import check_name
+from raincheck.core.values import Json, check_name, decode, encode
 from raincheck.engine.durations import Durations
-from raincheck.engine.execution.api import TaskOutcome
 from raincheck.engine.follow import TaskFollower, WaiterRegistry
-from raincheck.engine.inputs import check_answer, error_answer, result_or_raise
+from raincheck.engine.inputs import TaskOutcome, check_answer, error_answer, result_or_raise
 from raincheck.engine.instances import WorkflowInstances
 from raincheck.engine.isolation.function_ref import forbid_while_loading
 from raincheck.engine.settings import Settings
-from raincheck.engine.submit import EngineDeps, SubmitRequest, create_task
+from raincheck.engine.tool import EngineDeps, StoreObserver, SubmitRequest, create_task
 from raincheck.engine.toolbox import Toolbox, sync_definitions
 from raincheck.engine.worker.supervisor import Supervisor
 from raincheck.errors import ConfigurationError, ProtocolError
@@ -192,7 +190,16 @@ class EngineBase:
     async def _answer(self, task_id: str, answers: Mapping[str, Json], owner: Owner, actor: str) -> Task:
         payloads = {key: encode(value, what=f"the answer to {key!r}") for key, value in answers.items()}
         now, limits, scope = self._deps.clock.now(), self._deps.limits, self._scope(owner)
-        return await answer(self._deps.store, TaskId(task_id), scope, payloads, actor=actor, now=now, limits=limits)
+        return await answer(
+            self._deps.store,
+            TaskId(task_id),
+            scope,
+            payloads,
+            actor=actor,
+            now=now,
+            limits=limits,
+            on_commit=self._deps.on_commit,
+        )
 
     async def cancel(
         self, task_id: str, *, owner: Owner = LOCAL_OWNER, actor: str = "caller", reason: str | None = None
@@ -216,7 +223,13 @@ class EngineBase:
         return await self._apply(task_id, owner, Resume(actor))
 
     def _create(self, creation: Creation, now: datetime) -> asyncio.Future[Task]:
-        return asyncio.ensure_future(self._deps.store.create(creation, quota=self._settings.quota, now=now))
+        return asyncio.ensure_future(self._store(creation, now))
+
+    async def _store(self, creation: Creation, now: datetime) -> Task:
+        task = await self._deps.store.create(creation, quota=self._settings.quota, now=now)
+        if self._deps.observer is not None:
+            self._deps.observer.on_create(creation, task)
+        return task
 
     async def release_key(self, task: Task) -> None:
         """Release the task's idempotency key for use by another task. The task itself does not change."""
@@ -226,8 +239,8 @@ class EngineBase:
         return TaskFollower(self._deps, self._waiters, self._scope(owner), self._settings.poll_interval)
 
     async def _apply(self, task_id: str, owner: Owner, command: Command) -> Task:
-        now = self._deps.clock.now()
-        return await apply(self._deps.store, TaskId(task_id), self._scope(owner), command, now=now)
+        deps, scope = self._deps, self._scope(owner)
+        return await apply(deps.store, TaskId(task_id), scope, command, now=deps.clock.now(), on_commit=deps.on_commit)
 
     def _scope(self, owner: Owner) -> Scope:
         return Scope.for_owner(self.namespace, owner)
@@ -241,7 +254,7 @@ class Engine(EngineBase):
             print(await engine.result(task.id))
 
     `namespace` separates the tasks of unrelated servers on one store. With `works=False`, the engine creates and serves
-    tasks, and leaves running them to other processes.
+    tasks, and leaves running them to other processes. `observer` is notified of what the engine stores.
     """
 
     def __init__(
@@ -253,6 +266,7 @@ class Engine(EngineBase):
         settings: Settings | None = None,
         clock: Clock | None = None,
         works: bool = True,
+        observer: StoreObserver | None = None,
     ) -> None:
         if not hasattr(store, "listen"):
             raise ConfigurationError(
@@ -260,7 +274,7 @@ class Engine(EngineBase):
             )
         settings = settings or Settings()
         clock = clock or store.capabilities.clock or SystemClock()
-        super().__init__(EngineDeps(store, clock, settings.limits), namespace, toolbox, settings)
+        super().__init__(EngineDeps(store, clock, settings.limits, observer), namespace, toolbox, settings)
         self.durations = Durations(self._deps, namespace)
         """How long tasks take, by tool."""
         self._works = works

@@ -7,11 +7,11 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 from contextlib import contextmanager
 
+from raincheck._async import retry_while_unavailable
 from raincheck.clock import Clock
 from raincheck.core.owner import Scope
-from raincheck.core.policies import backoff_seconds
 from raincheck.core.records import Task, TaskId, View
-from raincheck.engine.submit import EngineDeps
+from raincheck.engine.tool import EngineDeps
 from raincheck.errors import ConfigurationError, StoreUnavailable, TaskNotFound
 from raincheck.stores.change_feed import ANY_TASK, ChangeHint
 
@@ -234,11 +234,13 @@ class TaskFollower:
             return None
 
     async def _read(self, task_id: TaskId) -> View:
-        tries = 0
-        while self._waiters.is_listening:
-            try:
-                return await self._deps.store.view(task_id, self._scope, now=self._started_at)
-            except StoreUnavailable:
-                tries += 1
-                await self._deps.clock.sleep(backoff_seconds(tries))
-        raise StoreUnavailable("the engine", "it has stopped: try again when it is running")
+        self._raise_if_stopped()
+        return await retry_while_unavailable(
+            lambda: self._deps.store.view(task_id, self._scope, now=self._started_at),
+            on_failure=lambda _: self._raise_if_stopped(),
+            sleep=self._deps.clock.sleep,
+        )
+
+    def _raise_if_stopped(self) -> None:
+        if not self._waiters.is_listening:
+            raise StoreUnavailable("the engine", "it has stopped: try again when it is running")

@@ -5,11 +5,11 @@ An answer that does not match its request is rejected, and the request stays ope
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, assert_never, cast
+from typing import Any, Generic, Self, TypeVar, assert_never, cast
 
-from raincheck.core.payload import Json, Payload, decode
-from raincheck.core.records import InputKind, InputRequest
-from raincheck.engine.execution.api import TaskOutcome
+from raincheck.core.json_schema import InvalidSchema, SchemaValidator, check_schema
+from raincheck.core.records import InputKind, InputRequest, View
+from raincheck.core.values import Json, Payload, decode
 from raincheck.errors import InvalidValue, ProtocolError, TaskFailed, ToolError
 
 T = TypeVar("T")
@@ -73,6 +73,21 @@ def _read_model(content: Json, model: Any) -> object:  # noqa: ANN401 - any pyda
         return model.model_validate(content)
     except ValueError as error:
         raise InvalidValue(f"the answer is not a {model.__name__}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOutcome:
+    """The phase and the outcome of a task that has ended."""
+
+    phase: str
+    is_error: bool
+    outcome: Json
+    message: str | None
+
+    @classmethod
+    def from_view(cls, view: View) -> Self:
+        outcome = None if view.outcome is None else decode(view.outcome)
+        return cls(view.task.phase, view.task.is_error, outcome, view.task.status_message)
 
 
 def result_or_raise(task_id: str, ended: TaskOutcome) -> Json:
@@ -176,25 +191,13 @@ def _check_elicitation(what: str, input_request: InputRequest, answer: Mapping[s
 
 
 def _check_content(what: str, content: Json, schema: Any) -> None:  # noqa: ANN401 - any JSON Schema
-    # The import takes a tenth of a second, and most programs never need it.
-    from jsonschema.exceptions import SchemaError
-    from jsonschema.validators import validator_for
-    from referencing import Registry
-    from referencing.exceptions import Unresolvable
-
     if not isinstance(content, Mapping):
         raise InvalidValue(f"{what} is accepted, so its content must be an object, not {type(content).__name__}")
     try:
-        kind = validator_for(schema)
-        kind.check_schema(schema)
-    except SchemaError:
+        check_schema(schema)
+        error = next(SchemaValidator(schema).errors(content), None)
+    except InvalidSchema:
         # The request's schema is invalid, so the answer can't be checked against it.
-        return
-    # An empty registry, so that no schema makes us fetch anything.
-    try:
-        error = next(iter(kind(schema, registry=Registry()).iter_errors(content)), None)
-    except (Unresolvable, RecursionError):
-        # The same: the schema has an unresolvable reference, or refers to itself.
         return
     if error is not None:
         where = f" at {error.json_path}" if error.absolute_path else ""

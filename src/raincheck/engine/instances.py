@@ -6,9 +6,9 @@ from raincheck.core.change import Change
 from raincheck.core.commands import Cancel, Command, TakeTransition
 from raincheck.core.decide import decide
 from raincheck.core.owner import Owner, Scope
-from raincheck.core.payload import Json, decode, encode
 from raincheck.core.records import InstanceState, Journal, Task, TaskId
-from raincheck.engine.submit import EngineDeps
+from raincheck.core.values import Json, decode, encode
+from raincheck.engine.tool import EngineDeps
 from raincheck.engine.toolbox import Toolbox
 from raincheck.engine.workflow import (
     AvailableTransition,
@@ -83,7 +83,7 @@ class WorkflowInstances:
                 task, command = journal.task, self._cancel_of(journal, actor, reason)
             return task, decide(task, command, now, limits)
 
-        return await commit_until_current(store, read_and_decide)
+        return await commit_until_current(store, read_and_decide, self._deps.on_commit)
 
     def _cancel_of(self, journal: Journal, actor: str, reason: str | None) -> Command:
         task = journal.task
@@ -134,7 +134,7 @@ class WorkflowInstances:
             journal = await store.journal(TaskId(task_id), scope, now=now)
             return journal.task, decide(journal.task, make_command(journal), now, limits)
 
-        return await commit_until_current(store, read_and_decide)
+        return await commit_until_current(store, read_and_decide, self._deps.on_commit)
 
     def _load_state_machine(self, journal: Journal) -> tuple[InstanceSnapshot, StateMachine]:
         task = journal.task

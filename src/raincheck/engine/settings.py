@@ -1,6 +1,7 @@
 """Engine settings, and the checks of engine and tool settings. Times are in seconds.
 
-Invalid settings are rejected when the tool or the engine is made, not when its first task runs.
+Invalid settings are rejected when the tool or the engine is made, not when its first task runs. Every check raises a
+`ConfigurationError` that says what is wrong.
 """
 
 import inspect
@@ -10,11 +11,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from raincheck.core.create import PRIORITIES
-from raincheck.core.limits import Limits, Quota
-from raincheck.core.policies import Retention, RetryPolicy
-from raincheck.core.validation import check_name
-from raincheck.engine.execution.context import SyncTaskContext, TaskContext
+from raincheck.core.change import PRIORITIES
+from raincheck.core.policies import Limits, Quota, Retention, RetryPolicy
+from raincheck.core.values import check_name
+from raincheck.engine.execution.context import TaskContext
+from raincheck.engine.execution.sync_context import SyncTaskContext
 from raincheck.errors import ConfigurationError, InvalidValue
 from raincheck.stores.requests import MAX_LEASE, PAGE_LIMIT
 
@@ -24,11 +25,7 @@ CONTEXT_TYPES: dict[str, type] = {kind.__name__: kind for kind in (TaskContext, 
 
 
 def check_seconds(what: str, value: Any, *, minimum: float, maximum: float) -> None:  # noqa: ANN401 - any value a caller passes
-    """Reject a value that is not a number of seconds within bounds.
-
-    Raises:
-        ConfigurationError: the message says what is wrong.
-    """
+    """Reject a value that is not a number of seconds within bounds."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ConfigurationError(f"{what} is a number of seconds, not {value!r}")
     if not (math.isfinite(value) and minimum <= value <= maximum):
@@ -36,21 +33,13 @@ def check_seconds(what: str, value: Any, *, minimum: float, maximum: float) -> N
 
 
 def check_count(what: str, value: Any, *, minimum: int, maximum: int) -> None:  # noqa: ANN401 - as above
-    """Reject a value that is not a whole number within bounds.
-
-    Raises:
-        ConfigurationError: the message says what is wrong.
-    """
+    """Reject a value that is not a whole number within bounds."""
     if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
         raise ConfigurationError(f"{what} is a whole number from {minimum} to {maximum}, not {value!r}")
 
 
 def check_type(what: str, value: object, expected: type) -> None:
-    """Reject a value that is not of this type.
-
-    Raises:
-        ConfigurationError: the message names the expected type.
-    """
+    """Reject a value that is not of this type."""
     if not isinstance(value, expected):
         raise ConfigurationError(f"{what} is a {expected.__name__}, not {value!r}")
 
@@ -61,11 +50,7 @@ def is_coroutine_function(fn: object) -> bool:
 
 
 def check_body(name: str, body: Callable[..., Any], *, is_isolated: bool) -> None:
-    """Reject a function that can't be a body.
-
-    Raises:
-        ConfigurationError: the message says why.
-    """
+    """Reject a function that can't be a body."""
     if not callable(body):
         raise ConfigurationError(f"tool {name!r} is a function, not {body!r}")
     if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
@@ -79,11 +64,7 @@ def check_body(name: str, body: Callable[..., Any], *, is_isolated: bool) -> Non
 
 
 def check_versions(name: str, version: Any, continues: Any) -> None:  # noqa: ANN401 - as above
-    """Reject a name or versions that can't be stored.
-
-    Raises:
-        ConfigurationError: the message says which one.
-    """
+    """Reject a name or versions that can't be stored."""
     check_type(f"tool {name!r}: version", version, str)
     check_type(f"tool {name!r}: continues, the older versions whose tasks it can resume,", continues, tuple)
     try:
@@ -95,11 +76,7 @@ def check_versions(name: str, version: Any, continues: Any) -> None:  # noqa: AN
 
 
 def check_policies(name: str, retry: object, retry_on: Any, retention: object) -> None:  # noqa: ANN401 - as above
-    """Reject values that are not policies.
-
-    Raises:
-        ConfigurationError: the message says which.
-    """
+    """Reject values that are not policies."""
     check_type(f"tool {name!r}: retry", retry, RetryPolicy)
     check_type(f"tool {name!r}: retention", retention, Retention)
     is_types = isinstance(retry_on, tuple) and all(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Protocol, TypeAlias
 
-from raincheck.core.payload import Json
+from raincheck.core.values import Json
 from raincheck.errors import RaincheckError
 
 EndKind: TypeAlias = Literal["success", "failure", "cancel"]

@@ -10,7 +10,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, cast
 
-from fastmcp.server.dependencies import extract_version_spec
+from fastmcp.exceptions import ToolError as FastToolError
+from fastmcp.server.dependencies import extract_version_spec, fastmcp_request_ctx
 from fastmcp.server.extensions import ServerExtension, ToolCallContinuation, ToolCallOutcome
 from fastmcp.tools.base import InputRequiredToolResult, ToolResult
 from mcp.server.context import HandlerResult
@@ -19,11 +20,12 @@ from mcp_types import CallToolRequestParams, CallToolResult, InputRequiredResult
 from pydantic import BaseModel, ConfigDict
 
 from fastmcp import Context
-from raincheck.fastmcp.adapter import ServerAdapter
-from raincheck.fastmcp.body import DirectCalls, is_client_call
-from raincheck.server.caller import asks_for_task
+from raincheck.fastmcp.adapter import ServerAdapter, is_client_call
+from raincheck.server.caller import Caller
 from raincheck.server.errors import invalid_params
+from raincheck.server.results import text_of
 from raincheck.server.sdk_compat import AnyContext, Handler
+from raincheck.server.tools.functions import DirectCalls
 from raincheck.wire.v2026 import EXTENSION
 
 
@@ -64,6 +66,8 @@ class CallInterceptor(ServerExtension):
         self._serve: Handler | None = None
         self._direct_calls: DirectCalls | None = None
         self._fallback_names: frozenset[str] = frozenset()
+        self.task_only_tools: set[str] = set()
+        """The names of the tools that run only as tasks."""
 
     def set_handlers(self, serve: Handler, direct_calls: DirectCalls, fallback_names: frozenset[str]) -> None:
         """Set the handlers of calls. `fallback_names` are those of tools that FastMCP does not have."""
@@ -101,9 +105,11 @@ class CallInterceptor(ServerExtension):
         if self._serve is None or self._direct_calls is None:
             return await call_next()
         if request is None or not is_client_call():
-            return await self._direct_calls.call(params, call_next)
+            if params.name not in self.task_only_tools:
+                return await call_next()
+            return await self._call_directly(self._direct_calls, params)
         if _version_in(request.ctx) is not None or not await self._look_up(params.name):
-            if asks_for_task(request.ctx):
+            if Caller.of(request.ctx).wants_task:
                 raise invalid_params(
                     f"there is no tool {params.name!r} to call as a task: check its name, and request no version of it"
                 )
@@ -121,6 +127,20 @@ class CallInterceptor(ServerExtension):
         call_next = _call_next.get()
         assert call_next is not None  # noqa: S101 - set by `intercept_tool_call`, which leads here
         return FastMCPOutcome(outcome=await call_next())
+
+    async def _call_directly(self, direct_calls: DirectCalls, params: CallToolRequestParams) -> ToolCallOutcome:
+        """Serve a call that the program itself makes. It runs as a task of the caller that is being served.
+
+        Raises:
+            ConfigurationError: a task calls a tool that runs as a task.
+            FastToolError: the tool reports an error to its caller.
+        """
+        request = fastmcp_request_ctx.get()
+        ctx = None if request is None else request._srctx  # pyright: ignore[reportPrivateUsage] - no public API returns it
+        result = await direct_calls.run(params.name, params.arguments or {}, ctx)
+        if result.get("isError"):
+            raise FastToolError(text_of(result))
+        return ToolResult.from_mcp_result(CallToolResult.model_validate(result, by_name=False))
 
     async def _look_up(self, name: str) -> bool:
         """Return whether the caller may call a tool of this name, and record the tool."""

@@ -6,27 +6,39 @@ from typing import Any, NoReturn, TypeVar, Unpack, cast, overload
 
 from fastmcp.tools import Tool
 from fastmcp.utilities.authorization import AuthCheck
-from fastmcp.utilities.types import NotSet, NotSetT
+from fastmcp.utilities.types import NotSetT
 from mcp.server.mcpserver import Icon
 from mcp_types import CallToolRequestParams, PaginatedRequestParams, ToolAnnotations
 
-from raincheck.clock import Clock
-from raincheck.engine import Settings
 from raincheck.errors import ConfigurationError
-from raincheck.fastmcp.adapter import FastMCPFunction, ServerAdapter
-from raincheck.fastmcp.body import AnyFastMCP, DirectCalls, has_name, lowlevel_of
+from raincheck.fastmcp.adapter import FastMCPFunction, ServerAdapter, has_name, lowlevel_of
 from raincheck.fastmcp.calls import CallInterceptor
-from raincheck.fastmcp.tools import expose_output_properties
-from raincheck.server.identity import Anonymous, OwnerFunction
-from raincheck.server.runtime import FALLBACK_WAIT
-from raincheck.server.tasks import TASKS_ATTRIBUTE, DynamicToolOptions
+from raincheck.fastmcp.tools import AnyFastMCP, expose_output_properties
+from raincheck.server.tasks import TASKS_ATTRIBUTE, TasksOptions
 from raincheck.server.tasks import Tasks as ServerTasks
+from raincheck.server.tools.dynamic_tools import DynamicToolOptions
 from raincheck.server.tools.functions import name_of
 from raincheck.server.tools.policy import ServedToolSettings
 from raincheck.server.tools.registry import check_settings
-from raincheck.wire.fallback_tools import FallbackTools
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class FastMCPToolOptions(ServedToolSettings, total=False):
+    """Options of FastMCP's own `tool`, and settings of its tasks."""
+
+    title: str | None
+    description: str | None
+    tags: set[str] | None
+    annotations: ToolAnnotations | None
+    icons: list[Icon] | None
+    meta: dict[str, Any] | None
+    output_schema: dict[str, Any] | NotSetT | None
+    auth: AuthCheck | list[AuthCheck] | None
+
+
+LISTED = FastMCPToolOptions.__annotations__.keys() - ServedToolSettings.__annotations__.keys()
+"""The names of the options with which FastMCP lists a tool."""
 
 
 class Tasks(ServerTasks):
@@ -51,13 +63,7 @@ class Tasks(ServerTasks):
         store: str | PathLike[str] | None = None,
         *,
         namespace: str | None = None,
-        settings: Settings | None = None,
-        works: bool = True,
-        owner: OwnerFunction | None = None,
-        anonymous: Anonymous = "id",
-        fallback_wait: float | None = FALLBACK_WAIT,
-        fallback_tools: FallbackTools | None = None,
-        clock: Clock | None = None,
+        **options: Unpack[TasksOptions],
     ) -> None:
         lowlevel = lowlevel_of(server)
         if namespace is None and not has_name(server):
@@ -66,7 +72,7 @@ class Tasks(ServerTasks):
                 'name the server, as in FastMCP("reports"), or give a namespace'
             )
         self._adapter = ServerAdapter(server)
-        interceptor = CallInterceptor(lowlevel, self._adapter)
+        self._interceptor = interceptor = CallInterceptor(lowlevel, self._adapter)
         try:
             server.add_extension(interceptor)
         except ValueError as error:
@@ -77,28 +83,14 @@ class Tasks(ServerTasks):
         original_handler = lowlevel.get_request_handler("tools/call")
         lowlevel.add_request_handler("tools/call", CallToolRequestParams, interceptor.call_original)
         try:
-            super().__init__(
-                self._adapter,
-                store,
-                namespace=namespace,
-                settings=settings,
-                works=works,
-                owner=owner,
-                anonymous=anonymous,
-                fallback_wait=fallback_wait,
-                fallback_tools=fallback_tools,
-                clock=clock,
-            )
+            super().__init__(self._adapter, store, namespace=namespace, **options)
         finally:
             task_handler = lowlevel.get_request_handler("tools/call")
             if original_handler is not None:
                 lowlevel.add_request_handler("tools/call", CallToolRequestParams, original_handler.handler)
         assert task_handler is not None  # noqa: S101 - just attached
-        self._direct_calls = DirectCalls(self._runtime)
-        messages = self._runtime.fallback_messages
-        interceptor.set_handlers(
-            task_handler.handler, self._direct_calls, frozenset(() if messages is None else messages.tools)
-        )
+        names = () if self.options.fallback_wait is None else self.options.fallback_tools
+        interceptor.set_handlers(task_handler.handler, self._direct_calls, frozenset(names))
         lowlevel.add_request_handler("tools/call", CallToolRequestParams, interceptor.call)
         lowlevel.add_request_handler("tools/list", PaginatedRequestParams, interceptor.list)
         self._adapter.catalog.on_new = self._enable_declared
@@ -112,37 +104,10 @@ class Tasks(ServerTasks):
     def tool(self, fn: F, /) -> F: ...
 
     @overload
-    def tool(
-        self,
-        /,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        tags: set[str] | None = None,
-        annotations: ToolAnnotations | None = None,
-        icons: list[Icon] | None = None,
-        meta: dict[str, Any] | None = None,
-        output_schema: dict[str, Any] | NotSetT | None = NotSet,
-        auth: AuthCheck | list[AuthCheck] | None = None,
-        **settings: Unpack[ServedToolSettings],
-    ) -> Callable[[F], F]: ...
+    def tool(self, /, *, name: str | None = None, **options: Unpack[FastMCPToolOptions]) -> Callable[[F], F]: ...
 
     def tool(  # pyright: ignore[reportIncompatibleMethodOverride] - FastMCP's tools have other options
-        self,
-        fn: Any = None,
-        /,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        tags: set[str] | None = None,
-        annotations: ToolAnnotations | None = None,
-        icons: list[Icon] | None = None,
-        meta: dict[str, Any] | None = None,
-        output_schema: dict[str, Any] | NotSetT | None = NotSet,
-        auth: AuthCheck | list[AuthCheck] | None = None,
-        **settings: Unpack[ServedToolSettings],
+        self, fn: Any = None, /, *, name: str | None = None, **options: Unpack[FastMCPToolOptions]
     ) -> Any:
         """Register a function as a tool whose calls become tasks. The function itself is unchanged.
 
@@ -153,22 +118,14 @@ class Tasks(ServerTasks):
         Raises:
             ConfigurationError: the function can't be served like that.
         """
+        listed: dict[str, Any] = {key: value for key, value in options.items() if key in LISTED}
+        settings = cast("ServedToolSettings", {key: value for key, value in options.items() if key not in LISTED})
         check_settings(name or getattr(fn, "__name__", None), settings)
-        listed = {
-            "title": title,
-            "description": description,
-            "tags": tags,
-            "annotations": annotations,
-            "icons": icons,
-            "meta": meta,
-            "output_schema": output_schema,
-            "auth": auth,
-        }
 
         def decorate(fn: F) -> F:
             function = FastMCPFunction(fn, name_of(fn, name), self._adapter, self._sdk_contexts, **listed)
             self._tools.add(function, settings)
-            self._direct_calls.tool_names.add(function.name)
+            self._interceptor.task_only_tools.add(function.name)
             try:
                 self._adapter.server.add_tool(function.tool)
             except ValueError as error:

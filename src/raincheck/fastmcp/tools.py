@@ -12,7 +12,7 @@ the properties of the first alternative are repeated where the client looks for 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from fastmcp.server.dependencies import without_injected_parameters
 from fastmcp.tools import FunctionTool, Tool
@@ -23,9 +23,11 @@ from mcp.server.mcpserver.utilities.func_metadata import ArgModelBase, FuncMetad
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 
-from raincheck.fastmcp.body import AnyFastMCP
+from fastmcp import FastMCP
 from raincheck.server.sdk_compat import AnyContext, fields_of
-from raincheck.wire.fallback_tool_list import TASK_SCHEMA
+from raincheck.wire.fallback_tools import TASK_SCHEMA
+
+AnyFastMCP: TypeAlias = FastMCP[Any]
 
 
 async def expose_output_properties(ctx: AnyContext, call_next: CallNext) -> HandlerResult:

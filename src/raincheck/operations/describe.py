@@ -1,14 +1,193 @@
 """Format records for terminals and shells, with untrusted text escaped."""
 
 import json
+import os
 import re
 import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from raincheck.core.owner import Owner, OwnerKind
 from raincheck.core.records import Task, Tool
+from raincheck.stores.url import MemoryAddress, PostgresAddress, SqliteAddress
 from raincheck.wire.fallback_text import clip_text, format_duration
+
+if TYPE_CHECKING:
+    # Its driver is optional.
+    from raincheck.stores.postgres.address import DatabaseTarget
+
+REDACTED = "..."
+
+SECRET_NAMES = re.compile(
+    r"token|secret|passw|passphrase|pwd|credential|auth|bearer|cookie|jwt|(api|access|private)[-_]?key|"
+    r"(^|[-_])(key|pass|dsn|pat)$",
+    re.IGNORECASE,
+)
+"""Names of options, variables and headers whose values are redacted. It matches too much rather than too little."""
+
+NAMED = re.compile(r"""([\w.-]+)\\*["']?(?:\s*=\s*|\s*:(?!//)\s*|\s+)(?=\S)""")
+"""A name and the separator before its value: of an option, a variable, a header or a member of JSON."""
+
+VALUE = re.compile(r"""["']?(?:(?:bearer|basic)\s+)?([^\s"',;&}]+)""", re.IGNORECASE)
+"""The part of the text after a name that other messages may repeat."""
+
+SCHEMES = ("bearer", "basic")
+
+USER = re.compile(r"-u|--(proxy-)?user")
+
+SECRET_PATTERNS = (
+    re.compile(r"(?<=://)(?:[^\s:/]*:\S+|[^/\s@]+)(?=@)"),
+    re.compile(r"(?<=[?&])[^=&\s]+=[^&\s]+"),
+    re.compile(r"\b(?:sk-|gh[opsru]_|github_pat_|xox[abprs]-|eyJ)[\w.-]{10,}"),
+    re.compile(r"(?:(?<=^-u)|(?<=\s-u)|(?<=-user=)|(?<=-u\s)|(?<=-user\s))[^\s:/]*:\S+"),
+)
+"""Secrets wherever they occur.
+
+The user of a URL, its query values, tokens of well-known services, and a user with a password.
+"""
+
+MIN_SECRET_LENGTH = 4
+"""Shorter secrets are not replaced in messages: a short word is hardly a secret, and replacing it would garble them."""
+
+
+@dataclass(slots=True)
+class RedactedCommand:
+    """The words of a command with its secrets redacted, and the secrets themselves."""
+
+    words: list[str] = field(default_factory=list[str])
+    secrets: list[str] = field(default_factory=list[str])
+    _previous: str = ""
+
+    @property
+    def text(self) -> str:
+        return shlex.join(self.words)
+
+    def redact(self, text: str) -> str:
+        """Return a text about the command without its secrets."""
+        for secret in sorted(self.secrets, key=len, reverse=True):
+            if len(secret) >= MIN_SECRET_LENGTH:
+                text = text.replace(secret, REDACTED)
+        return text
+
+    def add(self, word: str) -> None:
+        previous, self._previous = self._previous, word
+        if _names_secret(previous) and not word.startswith("--"):
+            self.words.append(self._redact(word))
+            return
+        if USER.fullmatch(previous) and ":" in word:
+            self.words.append(self._redact(word))
+            return
+        # First record everything after a name, as written. Then redact the secrets that occur anywhere in the rest.
+        self._redact(word[_secret_start(word) :])
+        for secret in SECRET_PATTERNS:
+            word = secret.sub(lambda found: self._redact(found[0]), word)
+        end = _secret_start(word)
+        self.words.append(word if end == len(word) else f"{word[:end]}{REDACTED}")
+
+    def _redact(self, secret: str) -> str:
+        value = VALUE.match(secret)
+        self.secrets += [secret, secret.partition(":")[2], *([] if value is None else [value[1]])]
+        return REDACTED
+
+
+def _names_secret(word: str) -> bool:
+    """Return whether the next word is a secret."""
+    if word.lower() in SCHEMES:
+        return True
+    is_name = (word.startswith("-") and "=" not in word) or word.endswith((":", "="))
+    return is_name and SECRET_NAMES.search(word.rstrip(":=")) is not None
+
+
+def _secret_start(word: str) -> int:
+    """Return where a secret starts, by the name before it; the end of the word if there is none."""
+    return next((found.end() for found in NAMED.finditer(word) if SECRET_NAMES.search(found[1])), len(word))
+
+
+def redact_command(words: Sequence[str]) -> RedactedCommand:
+    """Redact a command, word by word."""
+    redacted = RedactedCommand()
+    for word in words:
+        redacted.add(word)
+    return redacted
+
+
+def redact_server(name: str) -> str:
+    """Return the name of a server, as saved calls have it, without its secrets."""
+    try:
+        words = shlex.split(name)
+    except ValueError:
+        # Not a command that raincheck saved: those can be split.
+        return name
+    match words:
+        case ["cd", folder, "&&", *command]:
+            return f"cd {shlex.quote(folder)} && {redact_command(command).text}"
+        case _:
+            return name
+
+
+IS_DATABASE = re.compile("postgres(ql)?:", re.IGNORECASE)
+
+
+def find_database(url: str | os.PathLike[str] | None) -> "DatabaseTarget | None":
+    """Return the database of the store at this URL; None if the store is not in a database.
+
+    Raises:
+        ConfigurationError: the URL is invalid, or the driver is not installed.
+    """
+    # Imported here: most callers describe tasks, and need no store.
+    from raincheck.stores.factory import make_store, resolve_address
+
+    address = resolve_address(url)
+    if not isinstance(address, PostgresAddress):
+        return None
+    # This raises an error that says what to install.
+    make_store(url)
+    from raincheck.stores.postgres import parse_url
+
+    return parse_url(address.url)
+
+
+def describe_store(url: str | os.PathLike[str] | None) -> str:
+    """Return the location of the store at this URL, for display.
+
+    Raises:
+        ConfigurationError: the URL is invalid.
+    """
+    from raincheck.stores.factory import resolve_address
+
+    address = resolve_address(url)
+    match address:
+        case MemoryAddress():
+            return "memory:"
+        case SqliteAddress(path):
+            return str(path.absolute())
+        case PostgresAddress():
+            target = find_database(url)
+            return "" if target is None else target.display_url
+
+
+def redact_store_url(url: str) -> str:
+    """Return a store's URL for a command to type, without its password."""
+    if not IS_DATABASE.match(url):
+        return url
+    parts = urlsplit(url)
+    user_info, at_sign, host = parts.netloc.rpartition("@")
+    user, colon, _ = user_info.partition(":")
+    if "@" in parts.path or (not at_sign and ":" in host and not host.rpartition(":")[2].isdigit()):
+        # A password is not in its usual place, perhaps because it contains a slash.
+        return f"{parts.scheme}://{REDACTED}"
+    parameters = [
+        (key, REDACTED if SECRET_NAMES.search(key) else value)
+        for key, value in parse_qsl(parts.query, keep_blank_values=True)
+    ]
+    redacted = f"{user}{colon}{REDACTED if colon else ''}{at_sign}{host}"
+    # `urlunsplit` would drop the slashes before an empty host.
+    query = f"?{urlencode(parameters, quote_via=quote)}" if parameters else ""
+    return f"{parts.scheme}://{redacted}{parts.path}{query}"
+
 
 LINE_BREAKS = "\n\t"
 

@@ -3,6 +3,7 @@
 import difflib
 import re
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -12,7 +13,7 @@ from raincheck.core.owner import Owner, Scope
 from raincheck.core.records import Task, TaskId
 from raincheck.errors import ConfigurationError, TaskError, TaskNotFound
 from raincheck.operations.describe import format_id, format_owner, printable
-from raincheck.stores.base import Store
+from raincheck.stores.base import Store, iterate_tasks
 from raincheck.stores.requests import PAGE_LIMIT, PageCursor, TaskQuery
 
 UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
@@ -102,15 +103,9 @@ async def select_tasks(
     store: Store, filters: Filters, *, now: datetime, page_size: int = PAGE_LIMIT
 ) -> AsyncGenerator[Task]:
     """Yield the matching tasks, newest first. Pages of `page_size` tasks are read on demand."""
-    after = None
-    while True:
-        page = await store.list_tasks(filters.query, now=now, after=after, limit=page_size)
-        for task in page.tasks:
-            if filters.matches(task):
-                yield task
-        after = page.next
-        if after is None:
-            return
+    async for task in iterate_tasks(store, filters.query, now=now, page_size=page_size):
+        if filters.matches(task):
+            yield task
 
 
 def parse_duration(text: str) -> timedelta:
@@ -176,31 +171,24 @@ async def _tasks_with_prefix(store: Store, start: str, now: datetime) -> AsyncGe
     moment = _creation_time(start)
     if moment is not None:
         # Nearly every id contains the time of its task's creation, so the other tasks need not be read.
-        found = [task async for task in _all(store, now, before=moment + MILLISECOND, since=moment)]
-        matching = [task for task in found if task.id.startswith(start)]
+        matching = [task async for task in _created_at(store, moment, now) if task.id.startswith(start)]
         if matching:
             for task in matching:
                 yield task
             return
-    async for task in _all(store, now):
+    async for task in iterate_tasks(store, TaskQuery(EVERYTHING), now=now):
         if task.id.startswith(start):
             yield task
 
 
-async def _all(
-    store: Store, now: datetime, *, before: datetime | None = None, since: datetime | None = None
-) -> AsyncGenerator[Task]:
-    """Yield all tasks, or those that were created between two moments."""
-    after = None if before is None else PageCursor(before, TaskId(""))
-    while True:
-        page = await store.list_tasks(TaskQuery(EVERYTHING), now=now, after=after, limit=PAGE_LIMIT)
-        for task in page.tasks:
-            if since is not None and task.created_at < since:
+async def _created_at(store: Store, moment: datetime, now: datetime) -> AsyncGenerator[Task]:
+    """Yield the tasks that were created within a millisecond."""
+    after = PageCursor(moment + MILLISECOND, TaskId(""))
+    async with aclosing(iterate_tasks(store, TaskQuery(EVERYTHING), now=now, after=after)) as tasks:
+        async for task in tasks:
+            if task.created_at < moment:
                 return
             yield task
-        after = page.next
-        if after is None:
-            return
 
 
 def _creation_time(start: str) -> datetime | None:

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from raincheck.core.owner import Scope
-from raincheck.core.payload import Json, Payload, decode
 from raincheck.core.records import HistoryEntry, InputRequest, Journal, Step, Task, TaskId
+from raincheck.core.values import Json, Payload, decode
 from raincheck.errors import NotJson, PayloadSealed
 from raincheck.stores.base import Store
 from raincheck.stores.requests import PAGE_LIMIT

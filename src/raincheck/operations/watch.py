@@ -8,9 +8,9 @@ from raincheck.core.lifecycle import LIVE_PHASES
 from raincheck.core.records import Task, TaskId
 from raincheck.errors import TaskNotFound
 from raincheck.operations.select import EVERYTHING
-from raincheck.stores.base import Store
+from raincheck.stores.base import Store, iterate_tasks
 from raincheck.stores.change_feed import ANY_TASK, ChangeHint
-from raincheck.stores.requests import PAGE_LIMIT, TaskQuery
+from raincheck.stores.requests import TaskQuery
 
 LIVE_TASKS = TaskQuery(EVERYTHING, phases=LIVE_PHASES)
 
@@ -58,20 +58,10 @@ class TaskWatcher:
         """Return the tasks to read after a hint."""
         if hint != ANY_TASK:
             return sorted(hint if self._watches_all else hint & self._versions.keys())
-        ids = dict.fromkeys(self._versions)
+        ids = dict(self._versions)
         if self._watches_all:
-            ids |= dict.fromkeys(await self._live_ids())
+            ids |= {task.id: 0 async for task in iterate_tasks(self._store, LIVE_TASKS, now=self._now)}
         return list(ids)
-
-    async def _live_ids(self) -> list[TaskId]:
-        ids: list[TaskId] = []
-        after = None
-        while True:
-            page = await self._store.list_tasks(LIVE_TASKS, now=self._now, after=after, limit=PAGE_LIMIT)
-            ids += [task.id for task in page.tasks]
-            after = page.next
-            if after is None:
-                return ids
 
     async def _read(self, task_id: TaskId) -> TaskSnapshot | None:
         """Return the task if it has changed since it was last read."""

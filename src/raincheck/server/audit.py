@@ -7,18 +7,14 @@ for operators that write logs as JSON.
 import json
 import logging
 import re
-from collections.abc import Sequence
-from datetime import datetime
-from typing import Any, cast
 
 from raincheck.core.change import Change, Creation
 from raincheck.core.lifecycle import Phase
-from raincheck.core.limits import Quota
 from raincheck.core.owner import Owner, Scope
 from raincheck.core.records import Task, shorten_id
 from raincheck.errors import StoreError
-from raincheck.stores.base import Store
-from raincheck.stores.requests import PAGE_LIMIT, ClaimRequest, Page, TaskQuery
+from raincheck.stores.base import Store, iterate_tasks
+from raincheck.stores.requests import TaskQuery
 
 MAX_VALUE_LENGTH = 2_200
 """Characters: as long as an owner's key may be."""
@@ -61,31 +57,20 @@ def _log_task(event: str, task: Task, **facts: object) -> None:
     log_event(event, task.owner, task_id=task.id, tool=task.tool.name, **facts)
 
 
-class _AuditedStore:
-    """Store wrapper that logs the start and end of each task once, in the process that wrote it."""
+class AuditLog:
+    """Observer of an engine that logs the start and end of each task once, in the process that wrote it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the store has
-        # Cached on first access, because every poll goes through here.
-        vars(self)[name] = attribute = getattr(self._store, name)
-        return attribute
-
-    async def create(
-        self, creation: Creation, *, quota: Quota, now: datetime, claim: ClaimRequest | None = None
-    ) -> Task:
-        task = await self._store.create(creation, quota=quota, now=now, claim=claim)
+    def on_create(self, creation: Creation, task: Task) -> None:
         _log_task("created" if task.id == creation.task.id else "joined", task)
-        return task
 
-    async def commit(self, changes: Sequence[Change]) -> None:
-        await self._store.commit(changes)
-        for change in changes:
-            for creation in change.spawned:
-                _log_task("created", creation.task, parent=change.after.id)
-            if change.after.is_terminal and not change.before.is_terminal:
-                await self._log_end(change.after)
+    async def on_commit(self, change: Change) -> None:
+        for creation in change.spawned:
+            _log_task("created", creation.task, parent=change.after.id)
+        if change.after.is_terminal and not change.before.is_terminal and log.isEnabledFor(logging.INFO):
+            await self._log_end(change.after)
 
     async def _log_end(self, task: Task) -> None:
         _log_task("ended", task, how=str(task.phase), is_error=task.is_error or None)
@@ -94,7 +79,7 @@ class _AuditedStore:
         # The children were cancelled with their parent, in its transaction.
         query = TaskQuery(Scope.for_namespace(task.namespace), parent_id=task.id, phases=frozenset({Phase.CANCELLED}))
         try:
-            children = await self._list(query, task)
+            children = [child async for child in iterate_tasks(self._store, query, now=task.updated_at)]
         except StoreError as error:
             # The change is committed, whether or not all of it can be logged.
             logger.warning("could not list the children that were cancelled with task %s: %s", task.log_id, error)
@@ -104,17 +89,3 @@ class _AuditedStore:
             # before.
             if child.finished_at is not None and child.finished_at >= (task.finished_at or task.updated_at):
                 await self._log_end(child)
-
-    async def _list(self, query: TaskQuery, task: Task) -> list[Task]:
-        tasks: list[Task] = []
-        page: Page | None = None
-        while page is None or page.next is not None:
-            after = None if page is None else page.next
-            page = await self._store.list_tasks(query, now=task.updated_at, after=after, limit=PAGE_LIMIT)
-            tasks += page.tasks
-        return tasks
-
-
-def audited(store: Store) -> Store:
-    """Return the same store, with a line in the audit log for each task that starts or ends through it."""
-    return cast("Store", _AuditedStore(store))

@@ -17,12 +17,11 @@ from typing import Any, TypeVar, cast
 from mcp.shared.exceptions import MCPError
 from starlette.requests import Request
 
-from raincheck._async import run_to_completion, shield
+from raincheck._async import retry_while_unavailable, run_to_completion, shield
 from raincheck.clock import Clock
-from raincheck.core.policies import backoff_seconds
 from raincheck.core.records import Task, TaskId
 from raincheck.engine import Engine
-from raincheck.errors import RaincheckError, StoreUnavailable
+from raincheck.errors import RaincheckError
 from raincheck.server.runtime import ServerRuntime
 from raincheck.server.sdk_compat import AnyContext, connection_of
 from raincheck.wire import errors
@@ -166,14 +165,11 @@ def cancel_abandoned(runtime: ServerRuntime, task: Task, engine: Engine) -> None
 
 
 async def _cancel(task: Task, engine: Engine) -> None:
-    for attempt in range(1, MAX_CANCEL_TRIES + 1):
-        try:
-            await engine.cancel(task.id, owner=task.owner, reason="its caller disconnected")
-        except StoreUnavailable:
-            await asyncio.sleep(backoff_seconds(attempt))
-        except RaincheckError as error:
-            # Most likely, it has already ended.
-            logger.debug("abandoned task %s was not cancelled: %s", task.log_id, error)
-            return
-        else:
-            return
+    try:
+        await retry_while_unavailable(
+            lambda: engine.cancel(task.id, owner=task.owner, reason="its caller disconnected"),
+            max_tries=MAX_CANCEL_TRIES,
+        )
+    except RaincheckError as error:
+        # Most likely, it has already ended.
+        logger.debug("abandoned task %s was not cancelled: %s", task.log_id, error)

@@ -8,7 +8,6 @@ from typing import Any
 from mcp.shared.exceptions import MCPError
 
 from raincheck.core.owner import Owner
-from raincheck.core.records import View
 from raincheck.errors import (
     CancelRefused,
     IdempotencyConflict,
@@ -110,65 +109,35 @@ class ErrorMapping:
         pass
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, Exception) and not isinstance(error, MCPError):
-            raise _to_protocol_error(self._method, error) from error
+        if isinstance(error, Exception):
+            refusal = error if isinstance(error, MCPError) else self._to_protocol_error(error)
+            self._record(refusal)
+            if refusal is not error:
+                raise refusal from error
+
+    def _to_protocol_error(self, error: Exception) -> MCPError:
+        # Other exceptions come from the author's code, such as a function that makes an idempotency key. Their text is
+        # not for callers.
+        is_known = isinstance(error, RaincheckError)
+        return as_protocol_error(error) if is_known else internal_error(self._method, error)
+
+    def _record(self, refusal: MCPError) -> None:
+        """Record a refusal. This class records nothing."""
 
 
-def _to_protocol_error(method: str, error: Exception) -> MCPError:
-    # Other exceptions come from the author's code, such as a function that makes an idempotency key. Their text is not
-    # for callers.
-    return as_protocol_error(error) if isinstance(error, RaincheckError) else internal_error(method, error)
-
-
-class StoredDataErrorMapping:
-    """Context manager for reading the stored data of a task. Unreadable data is not the owner's fault.
-
-    Raises:
-        MCPError: the data can't be read.
-    """
-
-    __slots__ = ("_view",)
-
-    def __init__(self, view: View) -> None:
-        self._view = view
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, InvalidValue):
-            raise internal_error(f"task {self._view.task.log_id}", error) from error
-
-
-class AuditedErrorMapping:
-    """Context manager like `ErrorMapping` that also writes every refusal to the audit log.
-
-    Raises:
-        MCPError: in place of any other exception.
-    """
+class AuditedErrorMapping(ErrorMapping):
+    """An error mapping that also writes every refusal to the audit log."""
 
     __slots__ = ("_ctx", "_owner")
 
     def __init__(self, ctx: AnyContext, owner: Owner) -> None:
+        super().__init__(ctx.method)
         self._ctx = ctx
         self._owner = owner
 
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if not isinstance(error, Exception):
-            return
-        refusal = error if isinstance(error, MCPError) else _to_protocol_error(self._ctx.method, error)
-        _audit_refusal(self._ctx, self._owner, refusal)
-        if refusal is not error:
-            raise refusal from error
-
-
-def _audit_refusal(ctx: AnyContext, owner: Owner, refusal: MCPError) -> None:
-    params = ctx.params or {}
-    task_id = params.get("taskId")
-    tool = params.get("name") if ctx.method == "tools/call" else None
-    named = {"task_id": task_id, "tool": tool}
-    valid = {name: value for name, value in named.items() if isinstance(value, str)}
-    audit.log_event(audit.REFUSED, owner, method=ctx.method, code=refusal.error.code, **valid)
+    def _record(self, refusal: MCPError) -> None:
+        params = self._ctx.params or {}
+        tool = params.get("name") if self._method == "tools/call" else None
+        named = {"task_id": params.get("taskId"), "tool": tool}
+        valid = {name: value for name, value in named.items() if isinstance(value, str)}
+        audit.log_event(audit.REFUSED, self._owner, method=self._method, code=refusal.error.code, **valid)

@@ -139,9 +139,9 @@ async def explain_all(
 
 
 def _warnings(runtime: ServerRuntime, tools: ToolRegistry, listed: Iterable[str]) -> Iterator[str]:
-    if runtime.fallback_messages is not None and tools.has_mode("auto"):
+    if runtime.options.fallback_wait is not None and tools.has_mode("auto"):
         try:
-            runtime.fallback_messages.tools.check_free((*listed, *tools.enabled.names))
+            runtime.options.fallback_tools.check_free((*listed, *tools.enabled.names))
         except ConfigurationError as error:
             yield f"the server would not start: {error}"
 

@@ -7,7 +7,7 @@ engine. At startup it warns about stored tasks that this server can't run.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -17,24 +17,17 @@ from typing import Any, get_args
 from raincheck._async import run_to_completion
 from raincheck.clock import Clock, StoreClock
 from raincheck.core.lifecycle import Phase
-from raincheck.core.owner import Owner, Scope
-from raincheck.core.records import Task
-from raincheck.core.validation import check_name
+from raincheck.core.owner import Scope
+from raincheck.core.values import check_name
 from raincheck.engine import Engine, Settings, Toolbox
 from raincheck.engine.settings import check_seconds, check_type
 from raincheck.errors import ConfigurationError, InvalidValue
-from raincheck.server import audit
-from raincheck.server.errors import ErrorMapping
-from raincheck.server.identity import KEY_NAME as OWNERS
-from raincheck.server.identity import Anonymous, OwnerFunction, owner_of
-from raincheck.server.sdk_compat import AnyContext
-from raincheck.server.v2025.cursors import KEY_NAME as CURSORS
-from raincheck.server.wait_policy import DurationEstimate, PollPolicy
+from raincheck.server.audit import AuditLog
+from raincheck.server.caller import Anonymous, OwnerFunction
 from raincheck.stores.base import Store
 from raincheck.stores.factory import check_store_name, open_store
 from raincheck.stores.requests import PAGE_LIMIT, TaskQuery
-from raincheck.wire.fallback_text import FallbackMessages
-from raincheck.wire.fallback_tools import FallbackTools
+from raincheck.wire.fallback_text import FallbackTools
 
 logger = logging.getLogger(__name__)
 
@@ -113,21 +106,17 @@ class ServerRuntime:
     Some transports enter a server's lifespan once, some once per connection. Either way there is one engine.
     """
 
-    def __init__(self, options: ServerOptions, toolbox: Toolbox, expected: Callable[[str], float | None]) -> None:
+    def __init__(self, options: ServerOptions, toolbox: Toolbox) -> None:
         self.options = options
-        self.poll_policy = PollPolicy(
-            options.clock, lambda tool, passed: self.estimate_duration(tool).remaining_after(passed)
-        )
-        self.fallback_messages = (
-            None if options.fallback_wait is None else FallbackMessages(options.fallback_tools, options.fallback_wait)
-        )
-        """Messages for callers without tasks; None if those callers wait for the result, however long it takes."""
-        self._expected = expected
+        self.clock = options.clock
         self._toolbox = toolbox
         self._engine: Engine | None = None
         self._stopping: Engine | None = None
         self._is_grace_skipped = False
-        self._secrets = dict.fromkeys((OWNERS, CURSORS), b"")
+        self.header_key = b""
+        """The secret for hashes of headers, while the server runs."""
+        self.cursor_key = b""
+        """The secret that signs cursors. Every process on the store accepts the cursors of the others."""
         self._users = 0
         self.is_durable = False
         """Whether the store that is open now outlives the server."""
@@ -159,30 +148,6 @@ class ServerRuntime:
             raise ConfigurationError(NOT_RUNNING)
         return self._engine
 
-    def estimate_duration(self, tool: str) -> DurationEstimate:
-        """Return an estimate of the duration of the calls of a tool."""
-        return DurationEstimate.from_measurements(self.engine.durations.histogram(tool), self._expected(tool))
-
-    def estimate_remaining(self, task: Task) -> float | None:
-        """Return the seconds that a task probably has left; None if that is unknown."""
-        passed = (self.options.clock.now() - task.created_at).total_seconds()
-        return self.estimate_duration(task.tool.name).remaining_after(passed)
-
-    async def owner_of(self, ctx: AnyContext) -> Owner:
-        """Return the owner of a request.
-
-        Raises:
-            MCPError: the server can't store anything for this caller.
-        """
-        with ErrorMapping(ctx.method):
-            owner = None if self.options.owner is None else self.options.owner(ctx)
-            if isinstance(owner, Awaitable):
-                owner = await owner
-            if owner is not None:
-                check_type("the value that the server's `owner` function returns", owner, Owner)
-                return owner
-            return owner_of(ctx, self._secrets[OWNERS], by_session=self.options.anonymous == "session")
-
     def finish_before_stop(self, future: "asyncio.Future[Any]") -> None:
         """Let work finish before the engine stops, even if the caller that needed it has disconnected."""
         self._background.add(future)
@@ -194,11 +159,6 @@ class ServerRuntime:
         if error is not None:
             # A caller that waits for it gets the error too, but there may be no such caller.
             logger.debug("work for a disconnected caller failed: %r", error)
-
-    @property
-    def cursor_key(self) -> bytes:
-        """The key that signs cursors."""
-        return self._secrets[CURSORS]
 
     @asynccontextmanager
     async def keep_running(self, prepare: Callable[[], object]) -> AsyncGenerator[None]:
@@ -234,18 +194,20 @@ class ServerRuntime:
         self._toolbox.subset(options.settings.queues)
         async with AsyncExitStack() as stack:
             store = await stack.enter_async_context(open_store(options.store))
-            self._secrets = {name: await store.get_or_create_secret(name) for name in (OWNERS, CURSORS)}
+            self.header_key = await store.get_or_create_secret("owners")
+            self.cursor_key = await store.get_or_create_secret("cursors")
             self.is_durable = store.capabilities.durable
             if isinstance(options.clock, StoreClock):
                 options.clock.use(store.capabilities.clock)
             logger.info("the tasks of %r are stored in %s", options.namespace, store)
             engine = Engine(
-                audit.audited(store),
+                store,
                 self._toolbox,
                 namespace=options.namespace,
                 settings=options.settings,
                 clock=options.clock,
                 works=options.works,
+                observer=AuditLog(store),
             )
             # Before the first call: the measured durations decide whether calls become tasks.
             await engine.durations.refresh()

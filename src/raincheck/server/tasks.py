@@ -5,46 +5,46 @@ server runs, such as tools that a file defines. The options of a tool combine th
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from os import PathLike
 from typing import Any, ClassVar, TypedDict, TypeVar, Unpack, cast, overload
 
 from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
-from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import Icon, MCPServer
-from mcp.server.mcpserver.tools import Tool as SdkTool
 from mcp_types import ToolAnnotations
 
 from raincheck.clock import Clock, StoreClock
-from raincheck.core.limits import Quota
-from raincheck.core.payload import Json
+from raincheck.core.policies import Quota
 from raincheck.engine import Engine, Settings, Toolbox
 from raincheck.engine.process_signals import stop_signals
-from raincheck.engine.tool import TaskTool
 from raincheck.errors import ConfigurationError
 from raincheck.server.attach import attach
+from raincheck.server.caller import Anonymous, OwnerFunction, OwnerResolver
 from raincheck.server.explain import Explanation, explain_all
-from raincheck.server.identity import Anonymous, OwnerFunction
 from raincheck.server.runtime import FALLBACK_WAIT, ServerOptions, ServerRuntime
-from raincheck.server.sdk_compat import AnyServer, lowlevel_of, tool_of
-from raincheck.server.tools.functions import ServedFunction, make_direct_call, name_of, request_parameter
-from raincheck.server.tools.json_schema import (
-    InputSchema,
-    apply_schema,
-    make_argument_check,
-    make_schema_body,
-    stand_in,
-    unwrap_value,
-)
-from raincheck.server.tools.policy import ServedToolSettings, TaskPolicy
+from raincheck.server.sdk_compat import AnyServer, lowlevel_of
+from raincheck.server.tools.dynamic_tools import DynamicTools
+from raincheck.server.tools.functions import DirectCalls, ServedFunction, name_of, request_parameter
+from raincheck.server.tools.policy import ServedToolSettings
 from raincheck.server.tools.registry import ToolRegistry, check_settings
 from raincheck.server.tools.task_session import SdkContextFactory
-from raincheck.server.tools.tool_list import DynamicToolList, ToolListChanges
 from raincheck.server.unix.server import UnixListener, serve_until_signal
-from raincheck.wire.fallback_tools import FallbackTools
+from raincheck.server.wait_policy import WaitPolicy
+from raincheck.wire.fallback_text import FallbackTools
+
+
+class TasksOptions(TypedDict, total=False):
+    """Options of `Tasks`, besides the store and its namespace. `Tasks` documents them."""
+
+    settings: Settings | None
+    works: bool
+    owner: OwnerFunction | None
+    anonymous: Anonymous
+    fallback_wait: float | None
+    fallback_tools: FallbackTools | None
+    clock: Clock | None
 
 
 class SdkToolOptions(TypedDict, total=False):
@@ -67,112 +67,6 @@ def split(options: ToolOptions) -> tuple[SdkToolOptions, ServedToolSettings]:
     listing = {name: options.get(name) for name in SdkToolOptions.__annotations__}
     settings = {name: value for name, value in options.items() if name not in listing}
     return cast("SdkToolOptions", listing), cast("ServedToolSettings", settings)
-
-
-class DynamicToolOptions(TypedDict, total=False):
-    """Options of a dynamic tool, besides its name and its input schema."""
-
-    title: str | None
-    description: str | None
-    annotations: ToolAnnotations | None
-    policy: TaskPolicy | None
-    """How its calls become tasks."""
-
-
-class DynamicTools:
-    """Base of `Tasks` that adds, replaces and removes ready-made tools of a server."""
-
-    _server: MCPServer[Any] | None
-    _lowlevel: Server[Any]
-    _tools: ToolRegistry
-    _runtime: ServerRuntime
-    _toolbox: Toolbox
-    _list_changed: ToolListChanges | None = None
-    _tool_list: DynamicToolList | None = None
-
-    def add(self, tool: TaskTool, *, input_schema: Mapping[str, Json], **options: Unpack[DynamicToolOptions]) -> None:
-        """Serve a tool that declares its arguments in a JSON Schema, which is listed unchanged.
-
-        Arguments are validated against the schema before there is a task. The body returns JSON, which is the result.
-
-        Raises:
-            ConfigurationError: the tool can't be served like that, or its name is taken.
-        """
-        self._tools.check_free(tool.name)
-        self._register(tool, input_schema, options)
-
-    def replace(
-        self, tool: TaskTool, *, input_schema: Mapping[str, Json], **options: Unpack[DynamicToolOptions]
-    ) -> None:
-        """Replace a tool that was added. New calls get this one.
-
-        Running and waiting tasks continue with the version that they started with. A tool of the same version takes
-        over waiting tasks, too.
-
-        Raises:
-            ConfigurationError: the tool can't be served like that, or none of its name was added.
-        """
-        self._tools.check_dynamic(tool.name)
-        self._register(tool, input_schema, options)
-
-    def remove(self, name: str) -> None:
-        """Stop serving a tool that was added. It vanishes from the list, and its running and waiting tasks continue.
-
-        Raises:
-            ConfigurationError: no tool of this name was added.
-        """
-        self._tools.check_dynamic(name)
-        self._tools.remove(name)
-        if self._server is not None:
-            self._server.remove_tool(name)
-
-    async def notify_list_changed(self) -> None:
-        """Notify callers that the tools have changed. Call it once, after adding, replacing or removing tools."""
-        if self._list_changed is not None:
-            await self._list_changed.notify()
-
-    def _register(self, tool: TaskTool, input_schema: Mapping[str, Json], options: DynamicToolOptions) -> None:
-        schema = InputSchema(tool.name, input_schema)
-        policy = options.get("policy") or TaskPolicy()
-        if isinstance(policy.idempotency, str) and policy.idempotency not in schema.names:
-            raise ConfigurationError(
-                f"tool {tool.name!r} has no argument {policy.idempotency!r}, which its idempotency setting names: "
-                f"name one of its arguments"
-            )
-        served = _as_served(tool, schema)
-        self._list_changed = self._list_changed or ToolListChanges(self._server, self._lowlevel)
-        sdk = self._register_sdk_tool(tool.name, options)
-        apply_schema(sdk, schema, options.get("description") or "")
-        sdk.fn = make_direct_call(sdk, self._runtime)
-        self._tools.add_dynamic(served, policy, sdk)
-
-    def set_tool_rebuilder(self, rebuild: Callable[[bytes], tuple[TaskTool, Mapping[str, Json]]]) -> None:
-        """Set the function that makes a missing tool and its schema from its definition, so that its tasks continue."""
-
-        def served(definition: bytes) -> TaskTool:
-            tool, schema = rebuild(definition)
-            return _as_served(tool, InputSchema(tool.name, schema))
-
-        self._toolbox.build_from_definition = served
-
-    def _register_sdk_tool(self, name: str, options: DynamicToolOptions) -> SdkTool:
-        """List a tool of this name, in place of any other, and return the SDK's tool."""
-        listing = {"title": options.get("title"), "annotations": options.get("annotations")}
-        if self._server is None:
-            self._tool_list = self._tool_list or DynamicToolList(self._lowlevel, self._tools)
-            return SdkTool.from_function(stand_in, name=name, **listing)  # type: ignore[arg-type] # its own parameters
-        if tool_of(self._server, name) is not None:
-            self._server.remove_tool(name)
-        self._server.add_tool(stand_in, name=name, **listing)  # type: ignore[arg-type] # likewise
-        added = tool_of(self._server, name)
-        assert added is not None  # noqa: S101 - just added
-        return added
-
-
-def _as_served(tool: TaskTool, schema: InputSchema) -> TaskTool:
-    return replace(
-        tool, body=make_schema_body(tool), validate=make_argument_check(tool, schema), extract_value=unwrap_value
-    )
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -248,8 +142,13 @@ class Tasks(DynamicTools):
         self._sdk_contexts = SdkContextFactory(self._server)
         self._toolbox = Toolbox()
         self._tools = ToolRegistry(lowlevel, self._toolbox, self._sdk_contexts)
-        self._runtime = ServerRuntime(options, self._toolbox, self._tools.expected)
-        attach(lowlevel, self._runtime, self._tools, self._sdk_contexts)
+        self._runtime = runtime = ServerRuntime(options, self._toolbox)
+        owners = OwnerResolver(owner, anonymous, lambda: runtime.header_key)
+        self._wait_policy = WaitPolicy(
+            options.clock, lambda tool: runtime.engine.durations.histogram(tool), self._tools.expected
+        )
+        self._direct_calls = DirectCalls(runtime, owners, self._wait_policy)
+        attach(lowlevel, runtime, owners, self._wait_policy, self._tools, self._sdk_contexts)
         # On the server itself: a global table would keep both alive forever.
         vars(lowlevel)[TASKS_ATTRIBUTE] = self
 
@@ -352,9 +251,8 @@ class Tasks(DynamicTools):
                 )
             function = ServedFunction(fn, name_of(fn, name), self._sdk_contexts, **listing)
             self._tools.add(function, settings)
-            stand_in = function.stand_in(
-                make_direct_call(function.sdk, self._runtime), *request_parameter(function.sdk)
-            )
+            direct_call = self._direct_calls.function_for(function.sdk)
+            stand_in = function.stand_in(direct_call, *request_parameter(function.sdk))
             self._server.add_tool(stand_in, name=function.name, **listing)  # type: ignore[arg-type] # its own parameters
             self._tools.link_sdk_tool(function.name)
             return fn

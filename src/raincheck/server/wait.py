@@ -6,71 +6,67 @@ caller then receives text on how to continue.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
+from dataclasses import dataclass
 from typing import Any, cast
 
 from mcp_types import CallToolRequestParams
 
-from raincheck._async import wait_first
+from raincheck._async import timeout_after
 from raincheck.core.owner import Owner
-from raincheck.core.payload import Json
 from raincheck.core.records import Task, View
+from raincheck.core.values import Json
 from raincheck.errors import IllegalTransition, RaincheckError
-from raincheck.server.caller import declares_tasks, is_modern
+from raincheck.server.caller import Caller
 from raincheck.server.disconnect import run_while_connected
 from raincheck.server.errors import invalid_params
+from raincheck.server.results import COMPLETE
 from raincheck.server.runtime import ServerRuntime
-from raincheck.server.sdk_compat import AnyContext
-from raincheck.server.shared_follower import SharedFollower
-from raincheck.server.tools.results import COMPLETE
-from raincheck.server.v2025.elicitation import ElicitationBroker, can_be_asked
+from raincheck.server.v2025.elicitation import ElicitationBroker
+from raincheck.server.v2025.notifications import SharedFollower
+from raincheck.server.wait_policy import WaitPolicy
 from raincheck.wire import v2026
+from raincheck.wire.fallback_text import FallbackMessages
 
 logger = logging.getLogger(__name__)
 
 QUESTION_BATCH_DELAY = 0.05
 """Seconds in which to collect questions that belong together."""
 
-STATE_PREFIX = "raincheck:"
-"""Prefix of the request state of a call that waits for its task. The task's id follows."""
 
-
-def is_next_round(ctx: AnyContext, params: CallToolRequestParams) -> bool:
-    """Return whether a call brings answers to the input requests of a task."""
-    return is_modern(ctx) and (params.request_state or "").startswith(STATE_PREFIX)
-
-
+@dataclass(frozen=True, slots=True, eq=False)
 class CallWaiter:
     """Waits for tasks to end, on behalf of their callers."""
 
-    def __init__(self, runtime: ServerRuntime, follower: SharedFollower, broker: ElicitationBroker) -> None:
-        self._runtime = runtime
-        self._follower = follower
-        self._broker = broker
+    runtime: ServerRuntime
+    wait_policy: WaitPolicy
+    follower: SharedFollower
+    broker: ElicitationBroker
+    messages: FallbackMessages | None
 
-    async def wait(self, ctx: AnyContext, task: Task, seconds: float | None) -> dict[str, Any] | View:
+    async def wait(self, caller: Caller, task: Task, seconds: float | None) -> dict[str, Any] | View:
         """Return the task at its end, or its input requests. After `seconds`, if any, return how to continue with it.
 
         Raises:
             CallerDisconnected: no caller waits for the task any more.
         """
         is_asked = False
-        if is_modern(ctx):
-            view = await self.wait_for_end_or_input(ctx, task, seconds)
+        if caller.is_modern:
+            view = await self.wait_for_end_or_input(caller, task, seconds)
         else:
             # Asked concurrently, so that the end of the task is seen while the user thinks about an answer.
-            async with self._broker.ask_while_waiting(ctx, task, names_task=False) as elicitation:
+            async with self.broker.ask_while_waiting(caller, task, names_task=False) as elicitation:
                 view = await run_while_connected(
-                    ctx, self._runtime.options.clock, self.wait_for_end_or_input(ctx, task, seconds)
+                    caller.ctx, self.runtime.clock, self.wait_for_end_or_input(caller, task, seconds)
                 )
                 if not view.task.is_terminal:
                     elicitation.abandon(is_connected=True)
-                    is_asked = self._broker.is_asking(ctx, view)
+                    is_asked = self.broker.is_asking(caller.ctx, view)
         if view.task.is_terminal:
             return view
-        if view.inputs and is_modern(ctx) and all(can_be_asked(ctx, request) for request in view.inputs):
-            return _input_required(view)
+        if view.inputs and caller.is_modern and all(caller.can_answer(request) for request in view.inputs):
+            return dict(v2026.input_required(view))
         return self.describe_unfinished(view, is_asked=is_asked)
 
     async def accept_answers(self, params: CallToolRequestParams, owner: Owner, tool: str | None = None) -> Task:
@@ -79,51 +75,51 @@ class CallWaiter:
         Raises:
             MCPError: the round belongs to a call of another tool.
         """
-        task_id = (params.request_state or "").removeprefix(STATE_PREFIX)
-        view = await self._runtime.engine.view(task_id, owner=owner)
+        task_id = (params.request_state or "").removeprefix(v2026.STATE_PREFIX)
+        view = await self.runtime.engine.view(task_id, owner=owner)
         if tool is not None and view.task.tool.name != tool:
             raise invalid_params(f"this requestState belongs to a call of another tool, not of {tool!r}")
         dumped = params.model_dump(by_alias=True, mode="json", exclude_none=True, include={"input_responses"})
         answers = cast("Mapping[str, Json]", dumped.get("inputResponses", {}))
         # The task may have ended since, or this round may be a repetition: then the task's end is the answer.
         with suppress(IllegalTransition):
-            await self._runtime.engine.answer(task_id, answers, owner=owner)
+            await self.runtime.engine.answer(task_id, answers, owner=owner)
         return view.task
 
     def describe_unfinished(self, view: View, *, is_asked: bool = False) -> dict[str, Any]:
         """Return the answer to a caller whose task has not ended. `is_asked`: the user has the question already."""
-        runtime = self._runtime
-        assert runtime.fallback_messages is not None  # noqa: S101 - without it, calls wait for the end
-        answer = runtime.fallback_messages.unfinished(
-            view, runtime.options.clock.now(), runtime.estimate_remaining(view.task), user_was_asked=is_asked
-        )
+        assert self.messages is not None  # noqa: S101 - without it, calls wait for the end
+        seconds_left = self.wait_policy.estimate_remaining(view.task)
+        answer = self.messages.unfinished(view, self.runtime.clock.now(), seconds_left, user_was_asked=is_asked)
         return {**answer, **COMPLETE}
 
-    async def wait_for_end_or_input(self, ctx: AnyContext, task: Task, seconds: float | None) -> View:
+    async def wait_for_end_or_input(self, caller: Caller, task: Task, seconds: float | None) -> View:
         """Return the task when it ends, when it asks what can't be asked during the wait, or after `seconds`."""
         if task.is_terminal:
             # The same call was made before.
-            return await self._runtime.engine.view(task.id, owner=task.owner)
-        last = View(task, None, ())
-
-        async def watch(follow: AsyncGenerator[View]) -> None:
-            nonlocal last
-            reported = -1.0
-            async with aclosing(follow) as views:
-                async for last in views:
-                    reported = await _report_progress(ctx, last.task, reported)
-                    if last.inputs and not _is_asked_during_wait(ctx, last):
-                        if not declares_tasks(ctx):
-                            # Branches of a body that ask concurrently are asked together.
-                            await self._runtime.options.clock.sleep(QUESTION_BATCH_DELAY)
-                            last = await self._runtime.engine.view(task.id, owner=task.owner)
-                            if not last.inputs and not last.task.is_terminal:
-                                # Another caller has answered meanwhile: the task resumes, and the wait continues.
-                                continue
-                        return
-
+            return await self.runtime.engine.view(task.id, owner=task.owner)
+        last, reported = View(task, None, ()), -1.0
+        timeout: asyncio.Timeout | None = None
         try:
-            await self._follow_for(ctx, task, seconds, watch)
+            async with (
+                timeout_after(self.runtime.clock, None if caller.is_modern else seconds) as timeout,
+                aclosing(self._follow(caller, task, seconds)) as views,
+            ):
+                async for last in views:
+                    reported = await _report_progress(caller, last.task, reported)
+                    if not last.inputs or _is_asked_during_wait(caller, last):
+                        continue
+                    if caller.takes_tasks:
+                        return last
+                    # Branches of a body that ask concurrently are asked together.
+                    await self.runtime.clock.sleep(QUESTION_BATCH_DELAY)
+                    last = await self.runtime.engine.view(task.id, owner=task.owner)
+                    if last.inputs or last.task.is_terminal:
+                        return last
+                    # Another caller has answered meanwhile: the task resumes, and the wait continues.
+        except TimeoutError:
+            if timeout is None or not timeout.expired():
+                raise
         except RaincheckError as error:
             if seconds is None:
                 raise
@@ -131,45 +127,24 @@ class CallWaiter:
             logger.warning("could not follow task %s: %s", task.log_id, error)
         return last
 
-    async def _follow_for(
-        self,
-        ctx: AnyContext,
-        task: Task,
-        seconds: float | None,
-        watch: Callable[[AsyncGenerator[View]], Coroutine[Any, Any, None]],
-    ) -> None:
-        """Follow the task, for at most `seconds`."""
-        engine = self._runtime.engine
-        if is_modern(ctx):
-            # No other caller follows it, and a task that has just started need not be read. Its open questions must be.
-            last_seen = None if task.open_inputs else task
-            await watch(engine.follow(task.id, owner=task.owner, last_seen=last_seen, timeout=seconds))
-            return
-        # A caller that is asked during the wait follows the task twice, so both share what is read.
-        watching = asyncio.ensure_future(watch(self._follower.follow(task)))
-        if seconds is None:
-            await watching
-            return
-        await wait_first(watching, self._runtime.options.clock.sleep(seconds))
-        if watching.done() and not watching.cancelled():
-            watching.result()
+    def _follow(self, caller: Caller, task: Task, seconds: float | None) -> AsyncGenerator[View]:
+        if not caller.is_modern:
+            # A caller that is asked during the wait follows the task twice, so both share what is read.
+            return self.follower.follow(task)
+        # No other caller follows it, and a task that has just started need not be read. Its open questions must be.
+        last_seen = None if task.open_inputs else task
+        return self.runtime.engine.follow(task.id, owner=task.owner, last_seen=last_seen, timeout=seconds)
 
 
-async def _report_progress(ctx: AnyContext, task: Task, reported: float) -> float:
+async def _report_progress(caller: Caller, task: Task, reported: float) -> float:
     """Report progress, upwards only, to a caller that will not get its task. Return what was last reported."""
-    progress = None if task.is_terminal or declares_tasks(ctx) else task.progress
+    progress = None if task.is_terminal or caller.takes_tasks else task.progress
     if progress is None or progress.done <= reported:
         return reported
-    await ctx.session.report_progress(progress.done, progress.total, task.status_message)
+    await caller.ctx.session.report_progress(progress.done, progress.total, task.status_message)
     return progress.done
 
 
-def _is_asked_during_wait(ctx: AnyContext, view: View) -> bool:
+def _is_asked_during_wait(caller: Caller, view: View) -> bool:
     """Return whether any of the task's input requests is sent to its caller during the wait."""
-    return not is_modern(ctx) and any(can_be_asked(ctx, request) for request in view.inputs)
-
-
-def _input_required(view: View) -> dict[str, Any]:
-    """Return the input requests of the task, for the next round."""
-    requests = dict(v2026.input_requests(view))
-    return {"resultType": "input_required", "inputRequests": requests, "requestState": STATE_PREFIX + view.task.id}
+    return not caller.is_modern and any(caller.can_answer(request) for request in view.inputs)

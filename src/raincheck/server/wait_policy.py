@@ -42,17 +42,34 @@ MAX_RATE_FACTOR = 10
 """Factor by which polls of a busy server may be faster than `MIN_INTERVAL` before they are rejected."""
 
 
-class PollPolicy:
-    """Suggests poll intervals and rejects excessive polls, for one server."""
+class WaitPolicy:
+    """Estimates how long calls take, suggests poll intervals and rejects excessive polls, for one server.
 
-    def __init__(self, clock: Clock, left_after: Callable[[str, float], float | None]) -> None:
+    `measured` and `expected` return what was measured of the calls of a tool, and the seconds that its author expects.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        measured: Callable[[str], DurationHistogram],
+        expected: Callable[[str], float | None],
+    ) -> None:
         self._clock = clock
-        self._left_after = left_after
-        """Seconds that a task of a tool probably has left after so many seconds; None if that is unknown."""
+        self._measured = measured
+        self._expected = expected
         self._polled: OrderedDict[str, float] = OrderedDict()
         self._in_flight = PollsInFlight()
 
-    def interval(self, task: Task) -> float:
+    def estimate_duration(self, tool: str) -> "DurationEstimate":
+        """Return an estimate of the duration of the calls of a tool."""
+        return DurationEstimate.from_measurements(self._measured(tool), self._expected(tool))
+
+    def estimate_remaining(self, task: Task) -> float | None:
+        """Return the seconds that a task probably has left; None if that is unknown."""
+        passed = (self._clock.now() - task.created_at).total_seconds()
+        return self.estimate_duration(task.tool.name).remaining_after(passed)
+
+    def poll_interval(self, task: Task) -> float:
         """Return the seconds after which to poll a task again."""
         if task.is_terminal:
             return MIN_INTERVAL
@@ -61,11 +78,12 @@ class PollPolicy:
             waited = max((now - task.updated_at).total_seconds(), 0.0)
             return min(max(waited / INTERVAL_DIVISOR, MIN_INTERVAL), MAX_INPUT_INTERVAL)
         passed = max((now - task.created_at).total_seconds(), 0.0)
-        left = max(_seconds_until(task.due_at, now), self._left_after(task.tool.name, passed) or 0.0)
+        estimated = self.estimate_duration(task.tool.name).remaining_after(passed)
+        left = max(_seconds_until(task.due_at, now), estimated or 0.0)
         return min(max(left / INTERVAL_DIVISOR, passed / (2 * INTERVAL_DIVISOR), MIN_INTERVAL), MAX_INTERVAL)
 
-    def interval_ms(self, task: Task) -> int:
-        return round(self.interval(task) * 1_000)
+    def poll_interval_ms(self, task: Task) -> int:
+        return round(self.poll_interval(task) * 1_000)
 
     def track_poll(self, owner: Owner, task_id: str) -> "PollsInFlight":
         """Return a context that counts a poll as in flight.

@@ -24,7 +24,7 @@ Four rules hold for every method:
 `StoreReader` holds the methods that only read, and `Store` adds the rest.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -34,8 +34,8 @@ from raincheck.clock import Clock
 from raincheck.core.change import Change, Creation
 from raincheck.core.histogram import DurationHistogram
 from raincheck.core.lifecycle import Phase
-from raincheck.core.limits import Quota
 from raincheck.core.owner import Scope
+from raincheck.core.policies import Quota
 from raincheck.core.records import Artifact, HistoryEntry, Journal, Task, TaskId, Tool, View
 from raincheck.stores.change_feed import ChangeFeed
 from raincheck.stores.dispatcher import Dispatcher
@@ -111,6 +111,24 @@ class StoreReader(Protocol):
         An owner that can't be distinguished from others gets no counts.
         """
         ...
+
+
+async def iterate_tasks(
+    store: StoreReader,
+    query: TaskQuery,
+    *,
+    now: datetime,
+    after: PageCursor | None = None,
+    page_size: int = PAGE_LIMIT,
+) -> AsyncGenerator[Task]:
+    """Yield all tasks of a list in its order. Pages are read on demand."""
+    while True:
+        page = await store.list_tasks(query, now=now, after=after, limit=page_size)
+        for task in page.tasks:
+            yield task
+        after = page.next
+        if after is None:
+            return
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,14 +208,14 @@ class Store(StoreReader, Protocol):
         - A step that is recorded already, an input request key that was used before, or a spawned id that exists is
           `AlreadyRecorded`. A spawned task over the change's `quota`, counted as `create` counts it, is
           `QuotaExceeded`.
-        - A change that ends a task is stored with its effects on the task's family (`core.family`), decided in the same
+        - A change that ends a task is stored with its effects on its family (`core.effects`), decided in the same
           transaction on what is stored by then. Its parent, if live, gets a signal, so a parked parent wakes and a
           running one does not miss it. If the task ended in any way other than completed, its live children are
           cancelled, and their children, down the tree. So a commit that names a task and also a relative that its end
           changes is stale.
         - Record, history entry, outcome, steps, input requests, artifacts, variables and spawned tasks become visible
           at one moment.
-        - A task that enters the queue (also one spawned, created or woken) gets its turn at once (`core.fair_queue`).
+        - A task that enters the queue (also one spawned, created or woken) gets its turn at once (`core.effects`).
         - Feeds are notified of every task in `changes`, every spawned one and every relative that changed, after the
           commit and not before.
         """
@@ -212,7 +230,7 @@ class Store(StoreReader, Protocol):
         - is queued, or is parked with `due_at` at or before `now` (up to `DUE_LIMIT` of those, the first to be due
           first, pass through the queue in the same transaction).
 
-        Tasks are claimed by higher priority, then by turn (`core.fair_queue`: owners take turns, so an owner with
+        Tasks are claimed by higher priority, then by turn (`core.effects`: owners take turns, so an owner with
         thousands of queued tasks does not hold up another), then by creation time, then by id. Two claims never get the
         same task: the second one finds fewer, or none, without an error. A claim also stores the turn up to which it
         served each queue. Only a claim, or a `create` that starts its task, does that, and nothing undoes it.

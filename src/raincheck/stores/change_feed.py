@@ -18,6 +18,7 @@ ANY_TASK: frozenset[TaskId] = frozenset()
 """Too many tasks to name, or some may have been missed: read every awaited task again."""
 
 ChangeHint: TypeAlias = frozenset[TaskId]
+"""The tasks that changed, or `ANY_TASK`."""
 
 
 class ChangeFeed:

@@ -15,15 +15,23 @@ from datetime import datetime
 from typing import Protocol, Self
 
 from raincheck.core.change import Change, Creation
-from raincheck.core.fair_queue import QueueKey, QueuePosition, enters_queue, next_turn, queue_key
-from raincheck.core.family import may_prune, write_with_relatives
+from raincheck.core.effects import (
+    QueueKey,
+    QueuePosition,
+    enters_queue,
+    may_prune,
+    next_turn,
+    queue_key,
+    write_with_relatives,
+)
 from raincheck.core.histogram import DurationHistogram, merge_histograms
 from raincheck.core.lifecycle import Phase
-from raincheck.core.limits import NO_QUOTA, Quota
 from raincheck.core.owner import Scope
-from raincheck.core.payload import Payload
+from raincheck.core.policies import NO_QUOTA, Quota
 from raincheck.core.records import Artifact, HistoryEntry, InputRequest, Journal, Lease, Step, Task, TaskId, Tool, View
-from raincheck.errors import AlreadyRecorded, InvalidValue, StaleChange, TaskNotFound
+from raincheck.core.values import Payload
+from raincheck.errors import AlreadyRecorded, StaleChange, TaskNotFound
+from raincheck.stores.requests import check_states_scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,16 +363,6 @@ def count_states(tasks: Iterable[Task], scope: Scope, now: datetime) -> dict[tup
     check_states_scope(scope)
     visible = (task for task in tasks if _covers(scope, task) and not task.is_expired(now))
     return dict(Counter((task.tool.name, task.state.name) for task in visible if task.state is not None))
-
-
-def check_states_scope(scope: Scope) -> None:
-    """Check that states are counted in one namespace: workflows of different namespaces are unrelated.
-
-    Raises:
-        InvalidValue: there is no namespace.
-    """
-    if scope.namespace is None:
-        raise InvalidValue("instances are counted within one namespace: name it in the scope")
 
 
 def _covers(scope: Scope, task: Task) -> bool:

@@ -16,11 +16,11 @@ from datetime import datetime
 from itertools import takewhile
 
 from raincheck.core.change import Change, Creation
-from raincheck.core.fair_queue import queue_key, turn_after, turn_group
+from raincheck.core.effects import queue_key, turn_after, turn_group
 from raincheck.core.histogram import DurationHistogram
 from raincheck.core.lifecycle import Phase
-from raincheck.core.limits import Quota
 from raincheck.core.owner import Scope
+from raincheck.core.policies import Quota
 from raincheck.core.records import Artifact, HistoryEntry, Journal, Task, TaskId, Tool, View
 from raincheck.errors import StoreUnavailable
 from raincheck.stores.base import Capabilities

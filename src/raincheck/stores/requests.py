@@ -17,10 +17,11 @@ from raincheck.core.histogram import DurationHistogram
 from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Scope
 from raincheck.core.records import Journal, Task, TaskId, Tool
-from raincheck.core.validation import check_name
+from raincheck.core.values import check_name
 from raincheck.errors import InvalidValue
 
 PAGE_LIMIT = 1_000
+"""The maximum number of entries in one page of a list."""
 
 MAX_LEASE = timedelta(days=1)
 
@@ -244,6 +245,16 @@ def check_durations(namespace: str, durations: Mapping[str, DurationHistogram]) 
     check_name(namespace, what="a namespace")
     for tool in durations:
         check_name(tool, what="a tool's name")
+
+
+def check_states_scope(scope: Scope) -> None:
+    """Check that states are counted in one namespace: workflows of different namespaces are unrelated.
+
+    Raises:
+        InvalidValue: there is no namespace.
+    """
+    if scope.namespace is None:
+        raise InvalidValue("instances are counted within one namespace: name it in the scope")
 
 
 def generate_secret() -> bytes:

@@ -1,15 +1,13 @@
-"""Shared code of the SQL stores: named queries from `.sql` files, and conversion between records and rows.
+"""Shared code of the SQL stores: conversion between records and rows.
 
-A query in a `.sql` file is a line `-- name: …`, a sentence, and the statement. Times become whole microseconds, so they
+Times become whole microseconds, so they
 round-trip exactly. Journals are built from rows, whether read for that purpose or already fetched by a claim.
 """
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from importlib.resources.abc import Traversable
 from typing import Any, TypeAlias
 
 from raincheck.core.change import Creation
@@ -32,25 +30,7 @@ from raincheck.core.records import (
     TaskId,
     Tool,
 )
-from raincheck.errors import ConfigurationError, InvalidValue
-
-_NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
-
-
-def load_queries(file: Traversable) -> dict[str, str]:
-    """Load the statements of a file, by name."""
-    _, *parts = _NAME.split(file.read_text(encoding="utf-8"))
-    names = parts[::2]
-    if len(set(names)) < len(names):
-        duplicates = sorted(name for name in set(names) if names.count(name) > 1)
-        raise ConfigurationError(f"{file.name} has several queries of the same name: {', '.join(duplicates)}")
-    return {name: _statement(text) for name, text in zip(names, parts[1::2], strict=True)}
-
-
-def _statement(text: str) -> str:
-    lines = (line for line in text.splitlines() if not line.lstrip().startswith("--"))
-    return "\n".join(lines).strip().removesuffix(";")
-
+from raincheck.errors import InvalidValue
 
 Row: TypeAlias = tuple[Any, ...]
 Value: TypeAlias = "int | float | str | bytes | None"
@@ -65,6 +45,15 @@ def to_micros(moment: datetime) -> int:
 
 def to_datetime(micros: int) -> datetime:
     return _EPOCH + timedelta(microseconds=micros)
+
+
+def sanitize_text(text: str) -> str:
+    """Replace text that a database can't store by an empty string, which is never a stored name."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return ""
+    return "" if "\0" in text else text
 
 
 def _micros(moment: datetime | None) -> int | None:

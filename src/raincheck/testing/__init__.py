@@ -9,8 +9,9 @@
 - `raincheck.conformance`: a conformance suite for any server that implements the tasks of MCP 2025-11-25.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from raincheck._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from raincheck.testing.clock import FakeClock
@@ -34,29 +35,21 @@ __all__ = [
     "enumerate_crashes",
 ]
 
-_HOMES = {
-    "CrashPlan": "crash_points",
-    "SimulatedCrash": "crash_points",
-    "DispatcherContract": "dispatcher_contract",
-    "FakeClock": "clock",
-    "InvariantViolation": "invariants",
-    "StoreHarness": "harness",
-    "StoreContract": "store_contract",
-    "StoreMachine": "state_machine",
-    "check_invariants": "invariants",
-    "enumerate_crashes": "crash_points",
-}
 
-
-def __getattr__(name: str) -> object:
-    # Imported on first access: the pytest plugin lives in this package too, and pytest loads it in every environment
-    # that has raincheck installed, with or without the `testing` extra.
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        home = import_module(f"{__name__}.{_HOMES[name]}")
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f"raincheck.testing needs {error.name!r}: install it with pip install 'raincheck[testing]'", name=error.name
-        ) from error
-    return getattr(home, name)
+# Imported on first use: the pytest plugin lives in this package too, and pytest loads it in every environment that has
+# raincheck installed, with or without the `testing` extra.
+if not TYPE_CHECKING:
+    # Hidden from type checkers, so that they report names that do not exist.
+    __getattr__ = lazy_exports(
+        __name__,
+        {
+            "raincheck.testing.clock": "FakeClock",
+            "raincheck.testing.crash_points": "CrashPlan SimulatedCrash enumerate_crashes",
+            "raincheck.testing.dispatcher_contract": "DispatcherContract",
+            "raincheck.testing.harness": "StoreHarness",
+            "raincheck.testing.invariants": "InvariantViolation check_invariants",
+            "raincheck.testing.state_machine": "StoreMachine",
+            "raincheck.testing.store_contract": "StoreContract",
+        },
+        extra="testing",
+    )

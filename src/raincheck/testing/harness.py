@@ -2,20 +2,21 @@
 
 import asyncio
 import itertools
-from datetime import timedelta
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
-from raincheck.core.change import Creation
+from raincheck.core.change import Change, Creation, NewTask, create
 from raincheck.core.commands import Command
-from raincheck.core.create import NewTask, create
-from raincheck.core.limits import Limits, Quota
+from raincheck.core.decide import decide
 from raincheck.core.owner import Owner, Scope
-from raincheck.core.payload import encode
-from raincheck.core.records import HistoryEntry, InputKind, InputRequest, Step, Task, TaskId, Tool
+from raincheck.core.policies import Limits, Quota
+from raincheck.core.records import HistoryEntry, InputKind, InputRequest, Journal, Step, Task, TaskId, Tool, View
+from raincheck.core.values import Payload, encode
 from raincheck.stores.base import Store
 from raincheck.stores.change_feed import ChangeFeed
-from raincheck.stores.commit import apply
-from raincheck.stores.requests import ClaimRequest
+from raincheck.stores.commit import answer, apply, sweep
+from raincheck.stores.requests import ClaimRequest, Page, PageCursor, TaskQuery
 from raincheck.testing.clock import FakeClock
 
 NAMESPACE = "reports"
@@ -68,6 +69,11 @@ class StoreHarness:
     ) -> Task:
         return await self.store.create(self.creation(**fields), quota=quota, now=self.clock.now(), claim=claim)
 
+    async def create_later(self, **fields: Any) -> Task:  # noqa: ANN401 - likewise
+        """Create a task later than the existing ones."""
+        self.clock.advance(1)
+        return await self.create(**fields)
+
     async def claim(
         self, *, limit: int = 1, tools: frozenset[Tool] = frozenset({TOOL}), holder: str = "worker-1"
     ) -> tuple[Task, ...]:
@@ -87,8 +93,38 @@ class StoreHarness:
     async def load(self, task: Task, scope: Scope = EVERYTHING) -> Task:
         return await self.store.load(task.id, scope, now=self.clock.now())
 
+    async def page(self, query: TaskQuery, *, after: PageCursor | None = None, limit: int = 100) -> Page:
+        return await self.store.list_tasks(query, now=self.clock.now(), after=after, limit=limit)
+
+    async def ids(self, query: TaskQuery) -> list[TaskId]:
+        """Return the ids of the first page of a list."""
+        return [task.id for task in (await self.page(query)).tasks]
+
     async def history(self, task: Task) -> tuple[HistoryEntry, ...]:
         return await self.store.history(task.id, EVERYTHING, now=self.clock.now())
+
+    async def view(self, task: Task) -> View:
+        return await self.store.view(task.id, EVERYTHING, now=self.clock.now())
+
+    async def journal(self, task: Task) -> Journal:
+        return await self.store.journal(task.id, EVERYTHING, now=self.clock.now())
+
+    async def sweep(self) -> tuple[Task, ...]:
+        return await sweep(self.store, now=self.clock.now())
+
+    async def answer(self, task: Task, answers: Mapping[str, Payload]) -> Task:
+        return await answer(self.store, task.id, EVERYTHING, answers, actor="alice", now=self.clock.now())
+
+    def decide(self, task: Task, command: Command) -> Change:
+        """Return the change that the command makes of this task, to be committed."""
+        change = decide(task, command, self.clock.now())
+        assert change is not None, f"the command changes nothing: {command}"
+        return change
+
+    def jump_to_expiry(self, ended: Task) -> datetime:
+        """Move the clock to the moment from which an ended task is no longer visible."""
+        assert ended.expires_at is not None, f"the task has not ended: {ended}"
+        return self.clock.jump_to(ended.expires_at)
 
     def step(self, name: str, occurrence: int = 0, result: object = None) -> Step:
         payload = encode(result)  # type: ignore[arg-type] # tests pass JSON

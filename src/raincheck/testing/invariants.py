@@ -1,13 +1,13 @@
 """Invariants that hold for a store at every moment, even after crashes and races."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import pairwise
 
 from raincheck.core.lifecycle import INITIAL_PHASES, TRANSITIONS, Event, Phase
 from raincheck.core.owner import Scope
 from raincheck.core.records import HistoryEntry, Journal, Task, TaskId, View
-from raincheck.stores.base import Store
+from raincheck.stores.base import Store, iterate_tasks
 from raincheck.stores.requests import TaskQuery
 
 EARLIEST = datetime(1970, 1, 2, tzinfo=UTC)
@@ -34,7 +34,7 @@ async def check_invariants(store: Store, ended: dict[TaskId, Task] | None = None
     violations: list[str] = []
     uncompleted: set[TaskId] = set()
     parents: dict[TaskId, TaskId] = {}
-    async for task in _all_tasks(store):
+    async for task in iterate_tasks(store, TaskQuery(Scope.everything()), now=EARLIEST):
         history = await _read_history(store, task)
         journal = await store.journal(task.id, Scope.everything(), now=EARLIEST)
         view = await store.view(task.id, Scope.everything(), now=EARLIEST)
@@ -62,17 +62,6 @@ async def check_invariants(store: Store, ended: dict[TaskId, Task] | None = None
 def _is_unchanged(ended: Task, task: Task) -> bool:
     """Return whether a terminal task is unchanged, except that its idempotency key may be released."""
     return task in (ended, ended.evolve(idempotency_key=None))
-
-
-async def _all_tasks(store: Store) -> AsyncIterator[Task]:
-    position = None
-    while True:
-        page = await store.list_tasks(TaskQuery(Scope.everything()), now=EARLIEST, after=position, limit=500)
-        for task in page.tasks:
-            yield task
-        position = page.next
-        if position is None:
-            return
 
 
 async def _read_history(store: Store, task: Task) -> list[HistoryEntry]:

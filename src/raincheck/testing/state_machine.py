@@ -35,11 +35,10 @@ from raincheck.core.commands import (
 )
 from raincheck.core.histogram import DurationHistogram
 from raincheck.core.lifecycle import Phase
-from raincheck.core.limits import Quota
 from raincheck.core.owner import Owner
-from raincheck.core.payload import encode
-from raincheck.core.policies import Retention, RetryPolicy
+from raincheck.core.policies import Quota, Retention, RetryPolicy
 from raincheck.core.records import Progress, Task, TaskId
+from raincheck.core.values import encode
 from raincheck.stores.base import Store
 from raincheck.stores.commit import answer, sweep
 from raincheck.stores.requests import ClaimRequest

@@ -2,8 +2,8 @@
 
 from typing import NotRequired, TypedDict
 
-from raincheck.core.payload import Json
 from raincheck.core.records import View
+from raincheck.core.values import Json
 from raincheck.wire.fields import as_object, outcome_of
 
 METHOD_NOT_FOUND = -32601

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Literal, TypedDict, assert_never
 
-from raincheck.core.payload import Json, decode
 from raincheck.core.records import InputKind, InputRequest, Task, View
+from raincheck.core.values import Json, decode
 from raincheck.errors import CancelRefused
 
 STATE_META_KEY = "raincheck/state"

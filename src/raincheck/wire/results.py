@@ -7,8 +7,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias, TypeGuard
 
-from raincheck.core.payload import Json
 from raincheck.core.records import Task
+from raincheck.core.values import Json
 
 Rule: TypeAlias = Callable[[Json], bool]
 

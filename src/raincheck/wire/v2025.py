@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from raincheck.core.lifecycle import Status
-from raincheck.core.payload import Json
 from raincheck.core.records import InputRequest, Task, View
+from raincheck.core.values import Json
 from raincheck.wire import v2025_types as shapes
 from raincheck.wire.errors import CANCELLED, error_of
 from raincheck.wire.fields import (

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Literal, NotRequired, TypedDict
 
-from raincheck.core.payload import Json
+from raincheck.core.values import Json
 
 
 class RelatedTaskMetadata(TypedDict):
@@ -31,18 +31,10 @@ class GetTaskResult(Task):
     _meta: NotRequired[Mapping[str, Json]]
 
 
-class CancelTaskResult(Task):
-    _meta: NotRequired[Mapping[str, Json]]
-
-
 class ListTasksResult(TypedDict):
     _meta: NotRequired[Mapping[str, Json]]
     nextCursor: NotRequired[str]
     tasks: Sequence[Task]
-
-
-class TaskStatusNotificationParams(Task):
-    _meta: NotRequired[Mapping[str, Json]]
 
 
 class ProgressNotificationParams(TypedDict):

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import assert_never, cast
 
 from raincheck.core.lifecycle import Status
-from raincheck.core.payload import Json
 from raincheck.core.records import Progress, Task, View
+from raincheck.core.values import Json
 from raincheck.errors import CancelRefused
 from raincheck.wire import v2026_types as shapes
 from raincheck.wire.errors import MISSING_CAPABILITY, error_of
@@ -26,6 +26,9 @@ from raincheck.wire.fields import (
 from raincheck.wire.results import tool_result
 
 EXTENSION = "io.modelcontextprotocol/tasks"
+
+STATE_PREFIX = "raincheck:"
+"""Prefix of the request state of a call that waits for its task. The task's id follows."""
 
 PROGRESS_META_KEY = "raincheck/progress"
 """The `_meta` key of the answer to `tasks/get` for progress: `done` and, if it is known, `total`."""
@@ -81,6 +84,17 @@ def input_requests(view: View) -> shapes.InputRequests:
     # Each is one of the three kinds of requests, which a type checker can't prove.
     requests = {question.key: request_of(question) for question in view.inputs if question.is_open}
     return cast("shapes.InputRequests", requests)
+
+
+def input_required(view: View) -> shapes.InputRequiredResult:
+    """Return the answer to a call that requires the input that its task asks for, in its next round."""
+    state = STATE_PREFIX + view.task.id
+    return {"resultType": "input_required", "inputRequests": input_requests(view), "requestState": state}
+
+
+def is_next_round(request_state: str | None) -> bool:
+    """Return whether a call with this request state brings answers to the input requests of a task."""
+    return (request_state or "").startswith(STATE_PREFIX)
 
 
 def get_result(view: View, *, poll_ms: int) -> shapes.GetTaskResult:

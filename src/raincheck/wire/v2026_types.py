@@ -1,9 +1,9 @@
 """Shapes of tasks-2026-07-28 and mcp-2026-07-28, generated from tests/wire/schemas by `python -m scripts.generate`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Literal, NotRequired, TypedDict
 
-from raincheck.core.payload import Json
+from raincheck.core.values import Json
 
 
 class Error(TypedDict):
@@ -29,7 +29,6 @@ class ListRootsRequest(TypedDict):
 
 InputRequest = CreateMessageRequest | ListRootsRequest | ElicitRequest
 InputRequests = Mapping[str, InputRequest]
-TaskStatus = Literal["working", "input_required", "completed", "failed", "cancelled"]
 
 
 class TaskFields(TypedDict):
@@ -118,73 +117,6 @@ class UpdateTaskResult(TypedDict):
 class CancelTaskResult(TypedDict):
     _meta: NotRequired[Mapping[str, Json]]
     resultType: Literal["complete"]
-
-
-class TaskStatusNotificationParamsWorking(WorkingTask):
-    _meta: NotRequired[Mapping[str, Json]]
-
-
-class TaskStatusNotificationParamsInputRequired(InputRequiredTask):
-    _meta: NotRequired[Mapping[str, Json]]
-
-
-class TaskStatusNotificationParamsCompleted(CompletedTask):
-    _meta: NotRequired[Mapping[str, Json]]
-
-
-class TaskStatusNotificationParamsFailed(FailedTask):
-    _meta: NotRequired[Mapping[str, Json]]
-
-
-class TaskStatusNotificationParamsCancelled(CancelledTask):
-    _meta: NotRequired[Mapping[str, Json]]
-
-
-TaskStatusNotificationParams = (
-    TaskStatusNotificationParamsWorking
-    | TaskStatusNotificationParamsInputRequired
-    | TaskStatusNotificationParamsCompleted
-    | TaskStatusNotificationParamsFailed
-    | TaskStatusNotificationParamsCancelled
-)
-
-
-class TaskSubscriptionAcknowledgedNotifications(TypedDict):
-    taskIds: NotRequired[Sequence[str]]
-
-
-InputResponses = Mapping[str, Mapping[str, Json]]
-
-
-class GetTaskRequestParams(TypedDict):
-    taskId: str
-
-
-class UpdateTaskRequestParams(GetTaskRequestParams):
-    inputResponses: InputResponses
-
-
-class CancelTaskRequestParams(TypedDict):
-    taskId: str
-
-
-class TaskSubscriptionNotifications(TypedDict):
-    taskIds: NotRequired[Sequence[str]]
-
-
-class TextContent(TypedDict):
-    _meta: NotRequired[Mapping[str, Json]]
-    annotations: NotRequired[Mapping[str, Json]]
-    text: str
-    type: Literal["text"]
-
-
-class CallToolResult(TypedDict):
-    _meta: NotRequired[Mapping[str, Json]]
-    content: Sequence[TextContent | Mapping[str, Json]]
-    isError: NotRequired[bool]
-    resultType: str
-    structuredContent: NotRequired[Json]
 
 
 class InputRequiredResult(TypedDict):

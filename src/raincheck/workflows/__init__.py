@@ -9,6 +9,7 @@ from raincheck.workflows.machines.run import machine_tool as machine_tool  # So 
 if TYPE_CHECKING:
     from raincheck.workflows.definition import Diagnostic, InvalidWorkflow
     from raincheck.workflows.load import Workflows, load_workflows
+    from raincheck.workflows.serve import WorkflowTasks
 
 __all__ = [
     "Diagnostic",
@@ -20,15 +21,20 @@ __all__ = [
     "State",
     "Timeout",
     "Transition",
+    "WorkflowTasks",
     "Workflows",
     "load_workflows",
 ]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any attribute of the package
-    # YAML files need libraries that state machines in Python do not.
+    # YAML files need libraries that state machines in Python do not, and a server needs the SDK.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "WorkflowTasks":
+        from raincheck.workflows.serve import WorkflowTasks
+
+        return WorkflowTasks
     try:
         from raincheck.workflows import load
     except ImportError as error:

@@ -1,20 +1,28 @@
-"""The interface of a workflow, and the errors of invalid workflow files.
+"""The interface of a workflow, the files that define workflows, and the errors of invalid files.
 
 A workflow is a pipeline or a state machine. The server and the CLI serve, list and start both as a
 `WorkflowDefinition`. `InvalidWorkflow` reports every error of the files at once, each with its line.
 """
 
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
-from jsonschema import Draft202012Validator
-from referencing import Registry
-from referencing.exceptions import Unresolvable
-
-from raincheck.core.payload import Json
+from raincheck.core.json_schema import InvalidSchema, SchemaValidator
+from raincheck.core.values import Json
 from raincheck.engine.tool import TaskTool
 from raincheck.errors import ConfigurationError, InvalidValue
+
+if TYPE_CHECKING:
+    from raincheck.workflows.load import Workflows
+
+KeyPath: TypeAlias = tuple[str | int, ...]
+"""The keys and indexes that lead to a value in a file."""
+
+Problem: TypeAlias = tuple[KeyPath, str]
+"""The path of an error within a part of a file, and its message."""
 
 
 class WorkflowDefinition(Protocol):
@@ -73,8 +81,7 @@ class ArgumentValidator:
         self._defaults: dict[str, Json] = {
             name: definition["default"] for name, definition in properties.items() if "default" in definition
         }
-        # The registry is empty, so that no schema can make us fetch a remote reference.
-        self._validator: Any = Draft202012Validator(cast("Any", schema), registry=Registry())
+        self._validator = SchemaValidator(schema)
 
     def validate(self, arguments: Mapping[str, Json]) -> Mapping[str, Json]:
         """Validate the arguments, and return them with the defaults of missing ones.
@@ -83,8 +90,8 @@ class ArgumentValidator:
             InvalidValue: they do not match the input schema.
         """
         try:
-            errors = sorted(self._validator.iter_errors(dict(arguments)), key=lambda error: error.json_path)
-        except (Unresolvable, RecursionError) as error:
+            errors = sorted(self._validator.errors(dict(arguments)), key=lambda error: error.json_path)
+        except InvalidSchema as error:
             raise InvalidValue(
                 f"workflow {self._workflow!r} has an input schema with a reference that can't be resolved: fix its $ref"
             ) from error
@@ -96,3 +103,44 @@ class ArgumentValidator:
     def with_defaults(self, arguments: Mapping[str, Json]) -> Mapping[str, Json]:
         """Return arguments that are already validated, with the defaults of missing ones."""
         return {**self._defaults, **arguments}
+
+
+SUFFIXES = (".yaml", ".yml")
+
+
+def is_workflow_path(target: str) -> bool:
+    """Return whether a target names workflows: a YAML file, or a folder of YAML files that is not a package."""
+    path = Path(target)
+    is_folder = path.is_dir() and not (path / "__init__.py").exists()
+    return target.lower().endswith(SUFFIXES) or (is_folder and any(files_in(path)))
+
+
+def files_in(path: Path) -> Iterator[Path]:
+    """Yield the file itself, or the workflow files of a folder."""
+    if not path.is_dir():
+        yield path
+        return
+    yield from (file for file in sorted(path.iterdir()) if file.suffix in SUFFIXES and file.is_file())
+
+
+def load_workflow_files(path: Path) -> "Workflows":
+    """Load the workflows of a file or a folder. Their Python functions are imported from there or the current folder.
+
+    Raises:
+        InvalidWorkflow: they are invalid; it lists every error.
+        ConfigurationError: the path does not exist, or the libraries that read workflows are not installed.
+    """
+    if not path.exists():
+        raise ConfigurationError(f"there is no file {path} (relative to {Path.cwd()}): correct the path")
+    try:
+        from raincheck.workflows.load import load_workflows
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "raincheck":
+            raise
+        command = "pip install 'raincheck[workflows]' (in a clone: pip install '.[workflows]')"
+        raise ConfigurationError(f"workflows need {error.name!r}, which is not installed: {command}") from error
+    folder = path if path.is_dir() else path.parent
+    for parent in (Path.cwd(), folder.resolve()):
+        if str(parent) not in sys.path:
+            sys.path.insert(0, str(parent))
+    return load_workflows(path)

@@ -3,24 +3,21 @@
 All files are read and checked as a whole, and every error is reported at once.
 
 `file_schema` is the JSON Schema of workflow files for editors; `schema.json` beside this module is its output.
-`find_restorable` reads the results of a pipeline's steps in an earlier run from the checkpoints of its task.
 """
 
 import json
 import os
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic.json_schema import models_json_schema
 
-from raincheck.core.payload import Json
-from raincheck.errors import InvalidValue
-from raincheck.workflows.definition import Diagnostic, InvalidWorkflow, WorkflowDefinition
+from raincheck.core.json_schema import DIALECT
+from raincheck.core.values import Json
+from raincheck.workflows.definition import Diagnostic, InvalidWorkflow, KeyPath, WorkflowDefinition, files_in
 from raincheck.workflows.machines.from_yaml import build_machine
 from raincheck.workflows.parsing.errors import diagnostics_of, fix_file, fix_workflow, without_paths
 from raincheck.workflows.parsing.models import (
@@ -31,17 +28,13 @@ from raincheck.workflows.parsing.models import (
     Properties,
     WorkflowModel,
 )
-from raincheck.workflows.parsing.source import KeyPath, Source, read_source
-from raincheck.workflows.permissions import Permissions, normalize_host
+from raincheck.workflows.parsing.source import Source, read_source
+from raincheck.workflows.permissions import Permissions, check_permissions, narrow_permissions
 from raincheck.workflows.pipelines.pipeline import Pipeline, build_pipeline
-from raincheck.workflows.pipelines.retry import ActionResult
-from raincheck.workflows.stored import decode_definition, narrow_permissions
-from raincheck.workflows.validation.pipeline import check_cycles
-from raincheck.workflows.validation.steps import check_servers
+from raincheck.workflows.validation import check_cycles
 
 M = TypeVar("M", bound=BaseModel)
 
-SUFFIXES = frozenset({".yaml", ".yml"})
 NO_MAPPING = "a file must be a mapping: start it with `raincheck: 1` and `workflows:`"
 
 
@@ -100,7 +93,7 @@ def restore_definition(definition: bytes, other_names: Collection[str] = ()) -> 
     Raises:
         InvalidWorkflow: the definition is no longer usable.
     """
-    draft = _draft(decode_definition(definition))
+    draft = _draft(Source.decode(definition))
     if draft.diagnostics or draft.model is None:
         raise InvalidWorkflow(draft.diagnostics)
     current = _read_current(draft.source.file)
@@ -148,9 +141,7 @@ class _Draft:
 
 
 def _files(path: Path) -> list[Path]:
-    if not path.is_dir():
-        return [path]
-    files = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES and file.is_file())
+    files = list(files_in(path))
     if not files:
         raise InvalidWorkflow([Diagnostic(str(path), 1, "", "this folder has no *.yaml or *.yml file: add one")])
     return files
@@ -162,9 +153,9 @@ def _draft(source: Source) -> _Draft:
         raise InvalidWorkflow([source.diagnostic((), NO_MAPPING)])
     draft.model = _validated(FileModel, source.data, draft, (), fix_file)
     if draft.model is not None:
-        invalid_servers = check_servers(draft.model, source.file.resolve().parent)
         draft.diagnostics += [
-            source.diagnostic(route, message) for route, message in chain(invalid_servers, _check_hosts(draft.model))
+            source.diagnostic(route, message)
+            for route, message in check_permissions(draft.model, source.file.resolve().parent)
         ]
     workflows = source.data.get("workflows")
     for name, data in workflows.items() if isinstance(workflows, Mapping) else ():
@@ -178,14 +169,6 @@ def _draft(source: Source) -> _Draft:
             if model is not None:
                 draft.models[name] = model
     return draft
-
-
-def _check_hosts(model: FileModel) -> Iterator[tuple[KeyPath, str]]:
-    for index, host in enumerate(model.allow.hosts):
-        try:
-            normalize_host(host)
-        except InvalidValue as error:
-            yield ("allow", "hosts", index), str(error)
 
 
 def _model_for(data: Mapping[str, Any]) -> type[WorkflowModel]:
@@ -230,9 +213,6 @@ def _duplicate_names(drafts: list[_Draft]) -> Iterator[Diagnostic]:
                 yield draft.source.diagnostic(("workflows", name), message)
 
 
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
-
-
 def file_schema() -> Json:
     """Return the JSON Schema of workflow files, as far as JSON Schema can express it."""
     kinds = (PipelineModel, MachineModel)
@@ -250,69 +230,3 @@ def file_schema() -> Json:
 def schema_text() -> str:
     """Return the schema as text, as in `schema.json`."""
     return json.dumps(file_schema(), indent=2) + "\n"
-
-
-CHECKPOINT = re.compile(r"(?P<step>[\w-]+)(\[(?P<index>\d+)\])?( round (?P<round>\d+))?( try (?P<try>\d+))?")
-"""The name of a checkpoint: the step, the item of its `for_each`, the round, and the try in that round."""
-
-
-@dataclass(slots=True)
-class _StepRecord:
-    """The recorded outcome of a step: the last one, or the last one of each item."""
-
-    last: dict[int | None, tuple[tuple[int, int], ActionResult]] = field(
-        default_factory=dict[int | None, tuple[tuple[int, int], ActionResult]]
-    )
-
-    def add(self, index: int | None, round_and_try: tuple[int, int], outcome: ActionResult) -> None:
-        if index not in self.last or self.last[index][0] < round_and_try:
-            self.last[index] = round_and_try, outcome
-
-    @property
-    def results(self) -> list[Json]:
-        return [
-            self.last[index][1].result for index in sorted(self.last, key=lambda index: -1 if index is None else index)
-        ]
-
-    @property
-    def is_ok(self) -> bool:
-        return all(outcome.is_ok for _, outcome in self.last.values())
-
-
-def find_restorable(pipeline: Pipeline, step: str, checkpoints: Mapping[str, Json]) -> dict[str, Json]:
-    """Return the results that a rerun from a step can reuse: those of all steps that do not come after it.
-
-    The checkpoints of a step with items or rounds do not show whether more of them would have followed. Such a step is
-    complete if a step that needs it has started.
-    """
-    recorded = _records_by_step(checkpoints)
-    found: dict[str, Json] = {}
-    for step_id in pipeline.plan.order:
-        comes_later = step_id == step or step in pipeline.predecessors(step_id)
-        # A compensated step has no valid result any more.
-        is_undone = pipeline.plan.compensations.get(step_id) in recorded
-        if comes_later or is_undone or step_id not in recorded:
-            continue
-        model = pipeline.steps[step_id].model
-        is_complete = (model.for_each is None and model.until is None) or any(
-            step_id in pipeline.predecessors(other) for other in recorded if other in pipeline.plan.order
-        )
-        if model.for_each is not None and is_complete:
-            found[step_id] = recorded[step_id].results
-        elif is_complete and recorded[step_id].is_ok:
-            found[step_id] = recorded[step_id].results[0]
-    return found
-
-
-def _records_by_step(checkpoints: Mapping[str, Json]) -> dict[str, _StepRecord]:
-    found: dict[str, _StepRecord] = {}
-    for name, value in checkpoints.items():
-        parts = CHECKPOINT.fullmatch(name)
-        # Skip checkpoints that are not named after a step, or are not the record of a try.
-        if parts is None or not isinstance(value, Mapping) or set(value) not in ({"ok"}, {"error"}):
-            continue
-        index = None if parts["index"] is None else int(parts["index"])
-        round_and_try = int(parts["round"] or 1), int(parts["try"] or 1)
-        outcome = ActionResult.from_record(cast("Json", value))
-        found.setdefault(parts["step"], _StepRecord()).add(index, round_and_try, outcome)
-    return found

@@ -3,13 +3,16 @@
 import ipaddress
 import os
 import re
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from raincheck.errors import InvalidValue
-from raincheck.workflows.parsing.models import FileModel, Properties, ServerModel
+from raincheck.workflows.definition import Problem
+from raincheck.workflows.expressions.template import AllowedNames, check_texts
+from raincheck.workflows.parsing.models import AllowModel, FileModel, Properties, ServerModel
 
 _HOST = re.compile(r"(?P<host>\[[^\[\]]+\]|[^\[\]:]+)(?::(?P<port>[0-9]{1,5}))?")
 _NAME = re.compile(r"[^\x00-\x20:/?#@*%\\\[\]]+")
@@ -114,3 +117,55 @@ def intersect_folders(left: Iterable[str], right: Iterable[str], folder: Path) -
     left_folders, right_folders = frozenset(_folders(left, folder)), frozenset(_folders(right, folder))
     pairs = ((a, b) for a in left_folders for b in right_folders)
     return frozenset(a if a.is_relative_to(b) else b for a, b in pairs if a.is_relative_to(b) or b.is_relative_to(a))
+
+
+def narrow_permissions(stored: FileModel, current: FileModel, folder: Path) -> FileModel:
+    """Return a stored file model without the permissions that its file no longer grants."""
+    allow = AllowModel(
+        hosts=sorted(intersect_hosts(stored.allow.hosts, current.allow.hosts)),
+        folders=sorted(map(str, intersect_folders(stored.allow.folders, current.allow.folders, folder))),
+        env=sorted(set(stored.allow.env) & set(current.allow.env)),
+    )
+    servers = {name: server for name, server in stored.servers.items() if current.servers.get(name) == server}
+    return stored.model_copy(update={"allow": allow, "servers": servers})
+
+
+def check_permissions(model: FileModel, folder: Path) -> Iterator[Problem]:
+    """Yield the errors of the hosts and the servers that a file declares."""
+    for index, host in enumerate(model.allow.hosts):
+        try:
+            normalize_host(host)
+        except InvalidValue as error:
+            yield ("allow", "hosts", index), str(error)
+    nothing = frozenset[str]()
+    names = AllowedNames(nothing, nothing, nothing, frozenset(model.allow.env), roots=frozenset({"env"}))
+    for name, server in model.servers.items():
+        for route, message in _check_server(server, names, folder):
+            yield ("servers", name, *route), message
+
+
+def _check_server(server: ServerModel, names: AllowedNames, folder: Path) -> Iterator[Problem]:
+    yield from check_texts(server.headers, ("headers",), names)
+    if server.url is not None and not server.url.startswith(("http://", "https://")):
+        yield ("url",), "a URL must start with https:// or http://"
+    if server.command is not None and not is_command(server.command[0], folder):
+        yield ("command",), explain_missing_command(server.command[0], folder)
+
+
+def is_command(program: str, folder: Path) -> bool:
+    """Return whether a command exists."""
+    return shutil.which(resolve_program(program, folder)) is not None
+
+
+def explain_missing_command(program: str, folder: Path) -> str:
+    """Return why a command can't be run, and what to do."""
+    if "/" not in program:
+        return f"there is no command {program!r}: install it, or check PATH"
+    if Path(resolve_program(program, folder)).is_file():
+        return f"{program!r} is not executable: run chmod +x"
+    return f"there is no file {program!r} in {folder}: correct the path"
+
+
+def resolve_program(program: str, folder: Path) -> str:
+    """Return the program to run. A name with a slash is relative to the file's folder, wherever the command runs."""
+    return str(folder / program) if "/" in program else program

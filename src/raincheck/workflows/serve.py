@@ -2,21 +2,20 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from mcp.server.mcpserver import MCPServer
 
 from raincheck.clock import Clock, SystemClock
-from raincheck.core.payload import Json
+from raincheck.core.values import Json
 from raincheck.engine.tool import TaskTool
 from raincheck.errors import ConfigurationError, RaincheckError
 from raincheck.server import Tasks
-from raincheck.server.tools.json_schema import InputSchema
+from raincheck.server.tools.dynamic_tools import InputSchema
 from raincheck.tracebacks import text_logger
-from raincheck.workflows.definition import WorkflowDefinition
-from raincheck.workflows.files import files_in, load_workflow_files
+from raincheck.workflows.definition import WorkflowDefinition, files_in, load_workflow_files
 
 logger = text_logger(__name__)
 
@@ -30,35 +29,40 @@ Signature: TypeAlias = tuple[tuple[str, int, int], ...]
 """Identifies a state of the files: their names, modification times and sizes."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkflowChanges:
-    """The workflows that a reload added, changed and removed."""
-
-    added: list[str]
-    changed: list[str]
-    removed: list[str]
-
-    def __str__(self) -> str:
-        groups = {"new": self.added, "changed": self.changed, "removed": self.removed}
-        return "; ".join(f"{kind}: {', '.join(names)}" for kind, names in groups.items() if names) or "nothing changed"
-
-
 class WorkflowTasks(Tasks):
-    """The tasks of a workflow file, or of a folder of workflow files.
+    """The tasks of a workflow file, or of a folder of workflow files. Each workflow is a tool of their server.
 
-    Their namespace consists of the names of the file and its folder, so that files of the same name stay separate.
+        tasks = WorkflowTasks("release.yaml", "tasks.db")
+        tasks.server.run()
+
+    The server is a new one, unless you pass your own. The namespace consists of the names of the file and its folder,
+    so that files of the same name stay separate.
 
     Raises:
-        ConfigurationError: the workflows are invalid.
+        ConfigurationError: the workflows are invalid, or can't be served.
     """
 
-    def __init__(self, path: Path) -> None:
+    server: MCPServer[Any]  # type: ignore[assignment] # it is always one of these
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        store: str | PathLike[str] | None = None,
+        *,
+        server: MCPServer[Any] | None = None,
+        namespace: str | None = None,
+    ) -> None:
+        path = Path(path)
         # Taken before the files are read, so that a change in between is detected.
         self._signature = signature_of(path)
         definitions = load_workflow_files(path).definitions
         resolved = path.resolve()
         name = resolved.stem if resolved.is_file() else resolved.name
-        super().__init__(MCPServer(name, log_level="WARNING"), namespace=f"{resolved.parent.name}/{name}")
+        super().__init__(
+            MCPServer(name, log_level="WARNING") if server is None else server,
+            store,
+            namespace=namespace or f"{resolved.parent.name}/{name}",
+        )
         self.path = path
         self.definitions: Definitions = {}
         """The definitions that are currently served."""
@@ -72,8 +76,10 @@ class WorkflowTasks(Tasks):
         restored = restore_definition(definition, self.definitions)
         return restored.tool(), restored.input_schema
 
-    def update_definitions(self, definitions: Definitions) -> WorkflowChanges:
-        """Serve exactly these definitions. Running tasks continue with the definition they started with.
+    def update_definitions(self, definitions: Definitions) -> str:
+        """Serve exactly these definitions, and return what has changed, for the operator.
+
+        Running tasks continue with the definition they started with.
 
         Raises:
             ConfigurationError: they can't be served.
@@ -89,14 +95,20 @@ class WorkflowTasks(Tasks):
             register = self.replace if name in before else self.add
             register(tool, input_schema=definitions[name].input_schema, description=definitions[name].description)
         self.definitions = dict(definitions)
-        return WorkflowChanges(
-            [name for name in definitions if name not in before],
-            [name for name in definitions if name in before and _facts(definitions[name]) != _facts(before[name])],
-            [name for name in before if name not in definitions],
-        )
+        changes = {
+            "new": [name for name in definitions if name not in before],
+            "changed": [
+                name for name in definitions if name in before and _facts(definitions[name]) != _facts(before[name])
+            ],
+            "removed": [name for name in before if name not in definitions],
+        }
+        return "; ".join(f"{kind}: {', '.join(names)}" for kind, names in changes.items() if names) or "nothing changed"
 
-    async def run_with_reload(self, work: Coroutine[Any, Any, T], report: Callable[[str], None]) -> T:
-        """Run a coroutine, and reload the workflows when the file changes meanwhile."""
+    async def run_with_reload(self, work: Coroutine[Any, Any, T], report: Callable[[str], None] = logger.info) -> T:
+        """Run a coroutine, such as that of a server, and reload the workflows when the file changes meanwhile.
+
+        `report` is called with a message about each reload, or about why the file can't be reloaded.
+        """
         watcher = asyncio.ensure_future(self.watch(SystemClock(), report))
         try:
             return await work

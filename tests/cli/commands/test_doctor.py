@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from raincheck.core.commands import Complete, Park
-from raincheck.core.payload import encode
 from raincheck.core.records import Tool
+from raincheck.core.values import encode
 from raincheck.testing import FakeClock, StoreHarness
 from tests.support.cli.operator import START, STORE, create_task_in_each_phase, in_store, lines, run_json
 
@@ -79,7 +79,7 @@ def test_a_disk_that_is_nearly_full_is_found(mib: int, verdict: str, monkeypatch
 
 def test_a_log_that_does_not_shrink_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     in_store(nothing)
-    monkeypatch.setattr("raincheck.operations.file_health.LARGE_WAL", 1)
+    monkeypatch.setattr("raincheck.operations.health.LARGE_WAL", 1)
     holder = sqlite3.connect(STORE)
     holder.execute("BEGIN")
     holder.execute("SELECT * FROM tasks").fetchall()

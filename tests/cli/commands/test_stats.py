@@ -8,8 +8,8 @@ from rich.console import Console
 from raincheck.cli.commands.stats import print_stats
 from raincheck.core.commands import Cancel, Complete
 from raincheck.core.histogram import DurationHistogram
-from raincheck.core.payload import encode
 from raincheck.core.records import Tool
+from raincheck.core.values import encode
 from raincheck.operations.select import Filters
 from raincheck.operations.statistics import HOURS, Stats, collect_stats
 from raincheck.testing import FakeClock, StoreHarness

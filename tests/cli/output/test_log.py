@@ -344,7 +344,7 @@ def test_on_stdio_a_failed_attempt_is_all_that_is_logged_and_its_line_has_the_wh
     assert run("call", f'sh -c "{program} serve server.py 2> server.log"', "crash").returncode == 1
     (task,) = json.loads(run("tasks", "ls", "--store", "tasks.db", "--json").stdout)
     first, *below = Path("server.log").read_text(encoding="utf-8").splitlines()
-    assert f" ERROR raincheck.engine.execution.attempt: task {task['id']}: attempt 1 of tool crash raised" in first
+    assert f" ERROR raincheck.engine.execution.failures: task {task['id']}: attempt 1 of tool crash raised" in first
     assert below[0] == "    Traceback (most recent call last):"
     assert below[-1] == "    RuntimeError: boom"
     assert all(line.startswith("    ") for line in below)

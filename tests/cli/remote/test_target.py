@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from raincheck.cli.commands.call import check_quotes
+from raincheck.cli.commands.calls import check_quotes
 from raincheck.cli.exit_codes import UsageError
 from raincheck.cli.remote.target import CommandTarget, UnixTarget, UrlTarget, parse_target
 from tests.support.cli.terminal import run

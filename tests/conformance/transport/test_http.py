@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from raincheck.conformance import CommunicationError, ConformanceTarget, Timings
 from raincheck.conformance.caller import ConformanceClient
-from raincheck.conformance.outcome import ServerDisconnected
+from raincheck.conformance.connection import ServerDisconnected
 from tests.support.conformance.runs import ROLES, TIMINGS
 from tests.support.http_server import running_app
 

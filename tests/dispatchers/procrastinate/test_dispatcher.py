@@ -11,15 +11,14 @@ import pytest
 from raincheck import TaskContext, open_store
 from raincheck.clock import SystemClock
 from raincheck.core.lifecycle import Phase
-from raincheck.core.limits import Limits
-from raincheck.core.policies import RetryPolicy
+from raincheck.core.policies import Limits, RetryPolicy
 from raincheck.core.records import Tool
 from raincheck.engine import Engine, Settings, Toolbox
-from raincheck.engine.execution.runner import AttemptRunner
-from raincheck.engine.submit import EngineDeps
+from raincheck.engine.execution.attempt import AttemptRunner
+from raincheck.engine.tool import EngineDeps
 from raincheck.engine.worker import dispatch
-from raincheck.engine.worker.claimer import Claimer
-from raincheck.engine.worker.slots import SlotDemand, SlotPool
+from raincheck.engine.worker.dispatch import Claimer
+from raincheck.engine.worker.slots import SlotPool
 from raincheck.errors import StoreUnavailable
 from raincheck.stores.dispatcher import AttemptFuture, Dispatcher
 from raincheck.stores.requests import ClaimRequest
@@ -206,10 +205,10 @@ async def test_two_concurrent_jobs_do_not_use_the_same_slot(database_url: str) -
         for _ in range(2):
             await Engine(store, toolbox, works=False).submit("narrow")
         deps = EngineDeps(store, SystemClock(), Limits())
-        settings, demand = Settings(), SlotDemand()
-        slots = SlotPool(toolbox, settings.concurrency, demand)
-        runner = AttemptRunner(deps, toolbox, settings, demand, lambda _: None)
-        consumer = Claimer(deps, "default", "holder", toolbox, runner, settings, slots, demand)
+        settings = Settings()
+        slots = SlotPool(toolbox, settings.concurrency)
+        runner = AttemptRunner(deps, toolbox, settings, slots, lambda _: None)
+        consumer = Claimer(deps, "default", "holder", runner, settings, slots)
         (tool,) = consumer.tools
         started = await asyncio.gather(consumer.claim_next(tool), consumer.claim_next(tool))
         gate.set()

@@ -8,10 +8,9 @@ from typing import Any, NoReturn
 import pytest
 
 from raincheck.core.lifecycle import Phase
-from raincheck.core.limits import Limits
-from raincheck.core.payload import Json, decode
-from raincheck.core.policies import RetryPolicy
+from raincheck.core.policies import Limits, RetryPolicy
 from raincheck.core.records import View
+from raincheck.core.values import Json, decode
 from raincheck.engine import Settings, SyncTaskContext, TaskContext, Toolbox
 from raincheck.errors import InvalidValue, ToolError
 from tests.support.engine.harness import EngineHarness, outcome_of

@@ -12,8 +12,8 @@ import pytest
 
 from raincheck.core.change import Change
 from raincheck.core.lifecycle import Phase
-from raincheck.core.payload import Json
 from raincheck.core.policies import OnInterrupt, RetryPolicy
+from raincheck.core.values import Json
 from raincheck.engine import Engine, Settings, SyncTaskContext, TaskContext
 from raincheck.errors import ToolError
 from raincheck.stores.base import Store

@@ -9,8 +9,8 @@ from pydantic import BaseModel
 
 from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Owner
-from raincheck.core.payload import Json, encode
 from raincheck.core.records import InputKind, InputRequest, Journal, Step, Task, TaskId, Tool
+from raincheck.core.values import Json, encode
 from raincheck.engine.execution.checkpoints import Checkpoints, fingerprint
 from raincheck.engine.inputs import Reply, parse_reply, to_json_schema
 from raincheck.errors import CheckpointMismatch, InvalidValue
@@ -41,16 +41,16 @@ def test_each_use_of_a_name_has_its_own_number() -> None:
 def test_a_step_is_found_by_name_and_number() -> None:
     first, second = step("load"), step("load", 1)
     checkpoints = recorded(first, second)
-    assert checkpoints.find_step("load", 1, "step:a") is second
-    assert checkpoints.find_step("load", 0, "step:a") is first
-    assert checkpoints.find_step("load", 2, "step:a") is None
-    assert checkpoints.find_step("save", 0, "step:a") is None
+    assert [checkpoints.next_step("load", "step:a")[2] for _ in range(3)] == [first, second, None]
+    assert checkpoints.next_step("save", "step:a") == ("save", 0, None)
     checkpoints.check_all_replayed()
 
 
 def test_a_step_with_another_fingerprint_is_rejected_and_both_are_named() -> None:
+    checkpoints = recorded(step("load", 1), version="2")
+    checkpoints.next_step("load", "step:b")
     with pytest.raises(CheckpointMismatch) as raised:
-        recorded(step("load", 1), version="2").find_step("load", 1, "step:b")
+        checkpoints.next_step("load", "step:b")
     said = str(raised.value)
     assert "task 't1' has step 'load' (use 2) on record from attempt 1 as step:a" in said
     assert "attempt 2 (tool 'report' in version '2', started under version '1') requested it as step:b" in said
@@ -69,7 +69,7 @@ def test_a_question_is_found_by_its_key_and_only_if_it_is_the_same() -> None:
 def test_every_recorded_checkpoint_must_be_replayed_before_the_end() -> None:
     checkpoints = recorded(step("load"), step("save"), question("elicit-0"), question("elicit-1"))
     assert checkpoints.is_replaying
-    checkpoints.find_step("load", 0, "step:a")
+    checkpoints.next_step("load", "step:a")
     checkpoints.find_input("elicit-1", InputKind.ELICITATION, None)
     with pytest.raises(CheckpointMismatch) as raised:
         checkpoints.check_all_replayed()
@@ -81,19 +81,19 @@ def test_every_recorded_checkpoint_must_be_replayed_before_the_end() -> None:
 
 def test_an_attempt_is_replaying_until_it_has_reached_every_recorded_checkpoint() -> None:
     checkpoints = recorded(step("load"), question("elicit-0"))
-    checkpoints.find_step("load", 0, "step:a")
+    checkpoints.next_step("load", "step:a")
     assert checkpoints.is_replaying
     checkpoints.find_input("elicit-0", InputKind.ELICITATION, None)
     assert not checkpoints.is_replaying
-    checkpoints.add_step(step("save"))
+    checkpoints.steps["save", 0] = step("save")
     assert not checkpoints.is_replaying, "what this attempt recorded need not be asked for again"
     checkpoints.check_all_replayed()
 
 
 def test_steps_are_counted_all_together_and_by_kind() -> None:
     checkpoints = recorded(step("load"), step("spawn child", 0, "spawn:a"))
-    checkpoints.add_step(step("spawn child", 1, "spawn:b"))
-    assert (checkpoints.step_count, checkpoints.count("spawn"), checkpoints.count("step")) == (3, 2, 1)
+    checkpoints.steps["spawn child", 1] = step("spawn child", 1, "spawn:b")
+    assert (len(checkpoints.steps), checkpoints.count("spawn"), checkpoints.count("step")) == (3, 2, 1)
 
 
 @dataclass
@@ -115,6 +115,19 @@ class Connection:
 )
 def test_equal_arguments_have_the_same_fingerprint(one: tuple[Any, ...], other: tuple[Any, ...]) -> None:
     assert fingerprint("step", one, {}) == fingerprint("step", other, {})
+
+
+STORED_FINGERPRINTS: list[tuple[tuple[Any, ...], str]] = [
+    (((), {}), "step:5eed25f9aa1c6813"),
+    (((2026, "año", 1.5, None, True), {"deep": {"b": [1, (2, 3)], "a": {}}}), "step:00e164238e5f1e1f"),
+    ((({9: "nine", 10: "ten", None: 0, True: 1},), {}), "step:1807a4de483581f7"),
+    ((({1, 2}, b"bytes", [], {}, [[]], [{2: {3: ()}}]), {"key": {"x": {1}}}), "step:9e0d6a973053b39f"),
+]
+
+
+@pytest.mark.parametrize(("parts", "stored"), STORED_FINGERPRINTS)
+def test_a_fingerprint_is_the_one_that_older_releases_stored(parts: tuple[Any, ...], stored: str) -> None:
+    assert fingerprint("step", *parts) == stored
 
 
 def test_different_arguments_have_different_fingerprints() -> None:

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from raincheck.core.lifecycle import Phase
-from raincheck.core.limits import Limits, Quota
 from raincheck.core.owner import Owner, Scope
-from raincheck.core.payload import Json
-from raincheck.core.policies import Retention, RetryPolicy
+from raincheck.core.policies import Limits, Quota, Retention, RetryPolicy
 from raincheck.core.records import TaskId
+from raincheck.core.values import Json
 from raincheck.engine import Child, Settings, TaskContext
 from raincheck.errors import InvalidValue, QuotaExceeded, TooLarge, UnknownTool
 from raincheck.stores.requests import TaskQuery

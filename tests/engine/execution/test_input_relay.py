@@ -3,7 +3,7 @@
 import pytest
 
 from raincheck.core.lifecycle import Phase
-from raincheck.core.payload import Json
+from raincheck.core.values import Json
 from raincheck.engine import Settings, TaskContext
 from tests.support.engine.harness import EngineHarness, outcome_of
 

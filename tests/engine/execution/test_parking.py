@@ -7,8 +7,8 @@ from typing import cast
 import pytest
 
 from raincheck.core.lifecycle import Event, Phase
-from raincheck.core.payload import Json
 from raincheck.core.records import Task, TaskId
+from raincheck.core.values import Json
 from raincheck.engine import Settings, SyncTaskContext, TaskContext
 from raincheck.errors import TaskFailed
 from raincheck.stores.base import Store

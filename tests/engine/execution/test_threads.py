@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from raincheck.engine.execution.threads import MAX_STEP_THREADS, StepThreads
+from raincheck.engine.execution.context import MAX_STEP_THREADS, StepThreads
 
 pytestmark = pytest.mark.anyio
 

@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 
 from raincheck.core.lifecycle import Phase
-from raincheck.core.limits import Limits
 from raincheck.core.owner import Scope
-from raincheck.core.payload import decode
-from raincheck.core.policies import RetryPolicy
+from raincheck.core.policies import Limits, RetryPolicy
 from raincheck.core.records import TaskId
+from raincheck.core.values import decode
 from raincheck.engine import Settings, SyncTaskContext, TaskContext
 from raincheck.errors import InvalidValue, NotJson, TooLarge
 from tests.support.engine.harness import QUICK, EngineHarness

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from raincheck.core.payload import encode
 from raincheck.core.records import InputKind
-from raincheck.engine.execution.api import StepStart, TaskApi
+from raincheck.core.values import encode
+from raincheck.engine.execution.context import StepStart, TaskApi
 from raincheck.engine.isolation.process_body import IsolatedError, ProcessDied
 from raincheck.engine.isolation.protocol import ALLOWED_CALLS, BadFrame, pack_frame
 from raincheck.errors import AlreadyRecorded, ConfigurationError, LeaseLost, NotJson, QuotaExceeded, TooLarge, ToolError
@@ -105,6 +105,11 @@ async def test_a_value_that_is_not_json_does_not_reach_the_task_api(isolation: I
     error = await isolation.raised_by(bodies.stores_a_set)
     assert isinstance(error, NotJson)
     assert "content (for store_artifact) can't be written as JSON" in str(error)
+    assert not isolation.api.calls
+
+
+async def test_bytes_are_not_taken_for_encoded_json(isolation: Isolation) -> None:
+    assert isinstance(await isolation.raised_by(bodies.stores_bytes), NotJson)
     assert not isolation.api.calls
 
 

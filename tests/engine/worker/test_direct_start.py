@@ -8,10 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from raincheck.core.change import Creation
+from raincheck.core.change import Change, Creation
 from raincheck.core.lifecycle import Phase
-from raincheck.core.limits import Quota
-from raincheck.core.policies import OnInterrupt, RetryPolicy
+from raincheck.core.policies import OnInterrupt, Quota, RetryPolicy
 from raincheck.core.records import Task
 from raincheck.engine import Engine, Settings, TaskContext
 from raincheck.errors import IdempotencyConflict, QuotaExceeded, StoreUnavailable
@@ -396,3 +395,17 @@ async def test_a_task_is_retried_while_code_of_its_first_attempt_still_holds_a_s
             assert (await engine.wait(task.id)).outcome == b"2"
         finally:
             may_end.set()
+
+
+async def test_an_observer_that_fails_fails_the_submit_and_not_the_stop(harness: EngineHarness) -> None:
+    class FailingObserver:
+        def on_create(self, creation: Creation, task: Task) -> None:
+            raise LookupError(creation.task.id, task.id)
+
+        async def on_commit(self, change: Change) -> None:
+            pass
+
+    add_quick(harness)
+    async with asyncio.timeout(60), harness.running(observer=FailingObserver()) as engine:
+        with pytest.raises(LookupError):
+            await engine.submit("quick")

@@ -364,7 +364,7 @@ async def test_a_task_that_is_claimed_while_the_engine_stops_is_released(harness
         task = await harness.submit_elsewhere("work")
         await harness.reach(task.id, Phase.RUNNING)
         stopping = asyncio.create_task(engine.stop())
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.5)
         may_read.set()
         await asyncio.wait_for(stopping, 20)
     assert (await engine.view(task.id)).task.attempt is None, "it does not wait for its lease to expire"

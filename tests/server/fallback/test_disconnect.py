@@ -13,8 +13,7 @@ from raincheck.core.lifecycle import Phase
 from raincheck.core.records import Task
 from tests.support.server.caller_v2025 import V2025Caller
 from tests.support.server.caller_v2026 import Caller
-from tests.support.server.example import ExampleServer
-from tests.support.server.fallback.clock import LONG_LEASE, WatchedClock
+from tests.support.server.example import LONG_LEASE, ExampleServer
 from tests.support.server.fallback.hosts import (
     BY_VERSIONS,
     MODERN,
@@ -29,6 +28,7 @@ from tests.support.server.fallback.hosts import (
 from tests.support.server.tools import Gate, Name, add_gated, owner_for
 from tests.support.server.transports import Message, StreamTransport
 from tests.support.server.v2025.tools import add_metered, until
+from tests.support.watched_clock import WatchedClock
 
 pytestmark = pytest.mark.anyio
 

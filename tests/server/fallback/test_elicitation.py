@@ -12,8 +12,7 @@ import pytest
 from raincheck import TaskContext
 from raincheck.core.lifecycle import Phase
 from tests.support.server.caller_v2025 import V2025Caller
-from tests.support.server.example import ExampleServer
-from tests.support.server.fallback.clock import LONG_LEASE, WatchedClock
+from tests.support.server.example import LONG_LEASE, ExampleServer
 from tests.support.server.fallback.hosts import (
     MODERN,
     ON_FALLBACK_TRANSPORTS,
@@ -27,6 +26,7 @@ from tests.support.server.fallback.hosts import (
 from tests.support.server.tools import YES, Gate, Name, add_gated, add_greeting, text_of
 from tests.support.server.transports import Message
 from tests.support.server.v2025.tools import until
+from tests.support.watched_clock import WatchedClock
 
 pytestmark = pytest.mark.anyio
 

@@ -144,8 +144,15 @@ async def list_tasks(caller: V2025Caller) -> None:
     await call.received
 
 
+async def list_prompts_as_a_task(caller: V2025Caller) -> None:
+    call = await caller.begin("prompts/list", {"task": {}})
+    await call.received
+
+
 @ON_FALLBACK_TRANSPORTS
-@pytest.mark.parametrize("use", [call_as_a_task, fail_to_call_as_a_task, ask_for_a_task, list_tasks])
+@pytest.mark.parametrize(
+    "use", [call_as_a_task, fail_to_call_as_a_task, ask_for_a_task, list_tasks, list_prompts_as_a_task]
+)
 async def test_callers_of_2025_11_that_used_tasks_on_their_connection_are_listed_no_fallback_tools(
     use: Any, way: str
 ) -> None:

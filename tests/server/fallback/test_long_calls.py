@@ -8,8 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from raincheck import TaskContext
-from tests.support.server.example import ExampleServer
-from tests.support.server.fallback.clock import LONG_LEASE, WatchedClock
+from tests.support.server.example import LONG_LEASE, ExampleServer
 from tests.support.server.fallback.hosts import (
     BY_ALL_VERSIONS,
     FALLBACK_TOOL_NAMES,
@@ -22,6 +21,7 @@ from tests.support.server.fallback.hosts import (
     task_id_of,
 )
 from tests.support.server.transports import Message
+from tests.support.watched_clock import WatchedClock
 
 pytestmark = pytest.mark.anyio
 

@@ -13,8 +13,7 @@ from mcp.server.mcpserver import Image
 
 from raincheck import RetryPolicy, TaskContext, ToolError
 from tests.support.server.caller_v2026 import Refused
-from tests.support.server.example import ExampleServer
-from tests.support.server.fallback.clock import LONG_LEASE, WatchedClock
+from tests.support.server.example import LONG_LEASE, ExampleServer
 from tests.support.server.fallback.hosts import (
     BY_VERSIONS,
     MODERN,
@@ -28,6 +27,7 @@ from tests.support.server.fallback.hosts import (
 from tests.support.server.tools import add_gated, owner_for
 from tests.support.server.transports import Message
 from tests.support.server.v2025.result_tools import RESULT_TOOLS, TOOLS_WITHOUT_V2025_FORM
+from tests.support.watched_clock import WatchedClock
 
 pytestmark = pytest.mark.anyio
 

@@ -8,8 +8,7 @@ import pytest
 
 from raincheck.server.v2025.elicitation import REASK_AFTER
 from tests.support.server.caller_v2025 import V2025Caller
-from tests.support.server.example import ExampleServer
-from tests.support.server.fallback.clock import LONG_LEASE, WatchedClock
+from tests.support.server.example import LONG_LEASE, ExampleServer
 from tests.support.server.fallback.hosts import (
     ON_FALLBACK_TRANSPORTS,
     HostedServer,
@@ -23,6 +22,7 @@ from tests.support.server.fallback.hosts import (
 from tests.support.server.tools import YES, add_greeting
 from tests.support.server.transports import Message
 from tests.support.server.v2025.tools import until
+from tests.support.watched_clock import WatchedClock
 
 pytestmark = pytest.mark.anyio
 

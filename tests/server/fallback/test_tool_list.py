@@ -15,8 +15,7 @@ from raincheck import FallbackTools, Tasks
 from raincheck.clock import SystemClock
 from raincheck.errors import ConfigurationError
 from tests.support.server.caller_v2026 import TASKS, Caller, Refused
-from tests.support.server.example import QUICK, ExampleServer
-from tests.support.server.fallback.clock import LONG_LEASE, WatchedClock
+from tests.support.server.example import LONG_LEASE, QUICK, ExampleServer
 from tests.support.server.fallback.hosts import (
     BY_VERSIONS,
     FALLBACK_TOOL_NAMES,
@@ -30,6 +29,7 @@ from tests.support.server.fallback.hosts import (
 )
 from tests.support.server.tools import add_gated, add_greeting
 from tests.support.server.transports import in_memory
+from tests.support.watched_clock import WatchedClock
 
 pytestmark = pytest.mark.anyio
 

@@ -13,11 +13,10 @@ import pytest
 
 from raincheck import Quota, TaskContext
 from raincheck.errors import StoreUnavailable
-from raincheck.server import render
+from raincheck.server import results
 from raincheck.server.tools.policy import arguments_key
 from tests.support.server.caller_v2026 import Caller, Refused
-from tests.support.server.example import ExampleServer
-from tests.support.server.fallback.clock import LONG_LEASE
+from tests.support.server.example import LONG_LEASE, ExampleServer
 from tests.support.server.idempotency.example_server import BY_TIERS, SAME, PrintServer, connected_host
 from tests.support.server.tools import NO_TASKS, YES, Name, add_gated, text_of
 from tests.support.server.unavailable_store import UnavailableStore
@@ -233,7 +232,7 @@ async def test_a_result_is_sent_only_when_the_same_call_would_run_again(
 ) -> None:
     """Whoever has it may call again at once, and elsewhere."""
     store, print_server = SlowToRelease(monkeypatch), PrintServer()
-    monkeypatch.setattr(render, "RELEASE_TIMEOUT", 20)
+    monkeypatch.setattr(results, "RELEASE_TIMEOUT", 20)
     print_server.open.set()
     async with connected_host(print_server, tier) as host:
         getting = asyncio.create_task(host.call(PAGE))
@@ -251,7 +250,7 @@ async def test_a_failed_release_of_a_key_does_not_withhold_the_result(
     tier: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, print_server = SlowToRelease(monkeypatch), PrintServer()
-    monkeypatch.setattr(render, "RELEASE_TIMEOUT", 0.05)
+    monkeypatch.setattr(results, "RELEASE_TIMEOUT", 0.05)
     print_server.open.set()
     async with connected_host(print_server, tier) as host:
         assert await host.call(PAGE) == "run 1"

@@ -9,7 +9,7 @@ from mcp_types import ListToolsResult, PaginatedRequestParams
 from raincheck import Tasks
 from raincheck.errors import ConfigurationError
 from tests.server.lifecycle.test_low_level_server import AnyContext, call_tool, lifespan, list_tools
-from tests.server.tools.test_json_schema import CHANGED, SCHEMA, TASK, a_tool, listed
+from tests.server.tools.test_dynamic_tools import CHANGED, SCHEMA, TASK, a_tool, listed
 from tests.support.server.caller_v2025 import connected
 from tests.support.server.caller_v2026 import Caller
 from tests.support.server.example import QUICK

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from raincheck import Owner
+from raincheck.server import middleware
 from raincheck.server.sdk_compat import AnyContext
-from raincheck.server.v2025 import middleware
 from tests.support.server.caller_v2025 import VERSION, V2025Caller, v2025_caller
 from tests.support.server.example import ExampleServer
 from tests.support.server.tools import add_gated

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from raincheck.server.limits import RESULT_LIMITS, StreamLimit
+from raincheck.server.middleware import TaskMiddleware
 from raincheck.server.sdk_compat import lowlevel_of
-from raincheck.server.stream_limits import RESULT_LIMITS, StreamLimit
-from raincheck.server.v2025.middleware import V2025Middleware
 from raincheck.testing import FakeClock
 from tests.support.server.caller_v2025 import connected, v2025_caller
 from tests.support.server.caller_v2026 import Refused
@@ -37,8 +37,8 @@ LEASED = replace(QUICK, lease=86_400, progress_interval=0)
 
 def followers_of(server: ExampleServer) -> dict[str, Any]:
     """The tasks that have a follower."""
-    (middleware,) = [one for one in lowlevel_of(server.mcp).middleware if isinstance(one, V2025Middleware)]
-    return getattr(getattr(getattr(middleware, "_notifier"), "_follower"), "_followed")  # noqa: B009 - it has no public name
+    (middleware,) = [one for one in lowlevel_of(server.mcp).middleware if isinstance(one, TaskMiddleware)]
+    return getattr(middleware.notifier.follower, "_followed")  # noqa: B009 - it has no public name
 
 
 @pytest.mark.requirement("v2025-result-blocks")

@@ -16,8 +16,7 @@ from raincheck.core.owner import Scope
 from raincheck.core.records import TaskId
 from raincheck.testing import FakeClock
 from tests.support.server.caller_v2026 import TASKS, Caller
-from tests.support.server.example import ExampleServer
-from tests.support.server.fallback.clock import LONG_LEASE, WatchedClock
+from tests.support.server.example import LONG_LEASE, ExampleServer
 from tests.support.server.tools import (
     LEGACY,
     NO_TASKS,
@@ -29,6 +28,7 @@ from tests.support.server.tools import (
     without_tasks,
 )
 from tests.support.server.transports import in_memory
+from tests.support.watched_clock import WatchedClock
 
 pytestmark = pytest.mark.anyio
 

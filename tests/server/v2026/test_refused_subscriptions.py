@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from raincheck import Retention, TaskContext
-from raincheck.server.stream_limits import STREAM_LIMITS, StreamLimit
+from raincheck.server.limits import STREAM_LIMITS, StreamLimit
 from raincheck.testing import FakeClock
 from tests.support.server.caller_v2026 import TASKS, Caller, Refused
 from tests.support.server.example import ExampleServer

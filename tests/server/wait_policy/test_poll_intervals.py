@@ -23,8 +23,7 @@ from raincheck.server.wait_policy import (
     MAX_TRACKED_POLLS,
     MIN_INTERVAL,
     MIN_SAMPLES,
-    DurationEstimate,
-    PollPolicy,
+    WaitPolicy,
 )
 from raincheck.testing import FakeClock
 from tests.support.server.caller_v2026 import Caller, Refused
@@ -47,108 +46,111 @@ def working(clock: FakeClock, tool: str = "report", **fields: Any) -> Task:
     return replace(base, **fields)
 
 
-def policy_with(clock: FakeClock, **took: tuple[float, ...]) -> PollPolicy:
+def policy_with(clock: FakeClock, **took: tuple[float, ...]) -> WaitPolicy:
     """The pace where tasks of tools are known to have taken so long."""
     known = {
-        tool: DurationEstimate(reduce(DurationHistogram.with_duration, seconds, DurationHistogram()), "in tests")
+        tool: reduce(DurationHistogram.with_duration, seconds * MIN_SAMPLES, DurationHistogram())
         for tool, seconds in took.items()
     }
-    return PollPolicy(clock, lambda tool, passed: known[tool].remaining_after(passed) if tool in known else None)
+    return WaitPolicy(clock, lambda tool: known.get(tool, DurationHistogram()), lambda _: None)
 
 
 def test_the_poll_interval_follows_the_estimated_time_left() -> None:
     clock = FakeClock()
-    poll_policy = policy_with(clock, report=(MINUTE, MINUTE, 50 * MINUTE))
+    wait_policy = policy_with(clock, report=(MINUTE, MINUTE, 50 * MINUTE))
     task = working(clock)
-    assert poll_policy.interval(task) == MINUTE / 8
+    assert wait_policy.poll_interval(task) == MINUTE / 8
     clock.advance(32)
-    assert poll_policy.interval(task) == pytest.approx((MINUTE - 32) / 8)
+    assert wait_policy.poll_interval(task) == pytest.approx((MINUTE - 32) / 8)
     clock.advance(24)
     # What has passed counts too, so that a guess that was wrong does little harm.
-    assert poll_policy.interval(task) == 56 / 16
+    assert wait_policy.poll_interval(task) == 56 / 16
     # Of another tool nothing is known.
-    assert poll_policy.interval(working(clock, "other")) == MIN_INTERVAL
+    assert wait_policy.poll_interval(working(clock, "other")) == MIN_INTERVAL
 
 
 def test_the_estimated_time_left_comes_from_tasks_that_took_longer() -> None:
     clock = FakeClock()
-    poll_policy = policy_with(clock, report=(SECOND, SECOND, SECOND, SECOND, 4 * MINUTE))
+    wait_policy = policy_with(clock, report=(SECOND, SECOND, SECOND, SECOND, 4 * MINUTE))
     task = working(clock)
     # It will probably be one of the quick ones, until it is not.
-    assert poll_policy.interval(task) == MIN_INTERVAL
+    assert wait_policy.poll_interval(task) == MIN_INTERVAL
     clock.advance(1.1)
-    assert poll_policy.interval(task) == pytest.approx((4 * MINUTE - 1.1) / 8)
+    assert wait_policy.poll_interval(task) == pytest.approx((4 * MINUTE - 1.1) / 8)
     clock.advance(2 * MINUTE)
-    assert poll_policy.interval(task) == pytest.approx((2 * MINUTE - 1.1) / 8)
+    assert wait_policy.poll_interval(task) == pytest.approx((2 * MINUTE - 1.1) / 8)
     clock.advance(2 * MINUTE)
     # It has taken longer than all: nothing is known of such.
-    assert poll_policy.interval(task) == pytest.approx((4 * MINUTE + 1.1) / 16)
+    assert wait_policy.poll_interval(task) == pytest.approx((4 * MINUTE + 1.1) / 16)
 
 
 def test_without_an_estimate_the_poll_interval_grows_with_time() -> None:
     clock = FakeClock()
-    poll_policy, task = policy_with(clock), working(clock)
+    wait_policy, task = policy_with(clock), working(clock)
     paces: list[float] = []
     for seconds in (0, 1, 10, 100, 1_000, 10_000, 10_000_000):
         clock.advance(seconds)
-        paces.append(poll_policy.interval(task))
+        paces.append(wait_policy.poll_interval(task))
     assert paces == [MIN_INTERVAL, MIN_INTERVAL, 11 / 16, 111 / 16, MAX_INTERVAL, MAX_INTERVAL, MAX_INTERVAL]
 
 
 def test_the_poll_interval_is_bounded() -> None:
     clock = FakeClock()
     # Clocks are set back now and then.
-    poll_policy = policy_with(clock, long=(10**9,), short=(0.001,), backwards=(-50,))
-    assert poll_policy.interval(working(clock, "long")) == MAX_INTERVAL
-    assert poll_policy.interval(working(clock, "short")) == MIN_INTERVAL
-    assert poll_policy.interval(working(clock, "backwards")) == MIN_INTERVAL
-    assert poll_policy.interval(working(clock, "backwards", created_at=clock.now() + timedelta(days=9))) == MIN_INTERVAL
+    wait_policy = policy_with(clock, long=(10**9,), short=(0.001,), backwards=(-50,))
+    assert wait_policy.poll_interval(working(clock, "long")) == MAX_INTERVAL
+    assert wait_policy.poll_interval(working(clock, "short")) == MIN_INTERVAL
+    assert wait_policy.poll_interval(working(clock, "backwards")) == MIN_INTERVAL
+    assert (
+        wait_policy.poll_interval(working(clock, "backwards", created_at=clock.now() + timedelta(days=9)))
+        == MIN_INTERVAL
+    )
     for tool in ("long", "short", "backwards", "other"):
-        milliseconds = poll_policy.interval_ms(working(clock, tool))
+        milliseconds = wait_policy.poll_interval_ms(working(clock, tool))
         assert type(milliseconds) is int
         assert milliseconds >= 1
 
 
 def test_the_poll_interval_of_a_sleeping_task_follows_its_wake_up() -> None:
     clock = FakeClock()
-    poll_policy = policy_with(clock)
+    wait_policy = policy_with(clock)
     task = working(clock, phase=Phase.PARKED, due_at=clock.now() + timedelta(seconds=400))
-    assert poll_policy.interval(task) == 50
+    assert wait_policy.poll_interval(task) == 50
     clock.advance(360)
-    assert poll_policy.interval(task) == 360 / 16
+    assert wait_policy.poll_interval(task) == 360 / 16
     clock.advance(100)
-    assert poll_policy.interval(task) == 460 / 16
+    assert wait_policy.poll_interval(task) == 460 / 16
 
 
 def test_the_poll_interval_of_a_task_that_waits_for_input_follows_the_wait() -> None:
     clock = FakeClock()
-    poll_policy = policy_with(clock, report=(10_000,))
+    wait_policy = policy_with(clock, report=(10_000,))
     task = working(clock, phase=Phase.PARKED, open_inputs=1)
     clock.advance(1_000)
     asking = replace(task, updated_at=clock.now())
-    assert poll_policy.interval(asking) == MIN_INTERVAL
+    assert wait_policy.poll_interval(asking) == MIN_INTERVAL
     clock.advance(40)
-    assert poll_policy.interval(asking) == 5
+    assert wait_policy.poll_interval(asking) == 5
     clock.advance(100_000)
-    assert poll_policy.interval(asking) == MAX_INPUT_INTERVAL
-    assert poll_policy.interval(replace(asking, updated_at=clock.now() + timedelta(days=1))) == MIN_INTERVAL
+    assert wait_policy.poll_interval(asking) == MAX_INPUT_INTERVAL
+    assert wait_policy.poll_interval(replace(asking, updated_at=clock.now() + timedelta(days=1))) == MIN_INTERVAL
 
 
 def test_the_number_of_tracked_polls_is_bounded() -> None:
-    poll_policy = policy_with(FakeClock())
+    wait_policy = policy_with(FakeClock())
     for number in range(MAX_TRACKED_POLLS + 500):
-        with poll_policy.track_poll(ALICE, str(number)):
+        with wait_policy.track_poll(ALICE, str(number)):
             pass
-    sizes = [len(value) for value in vars(poll_policy).values() if hasattr(value, "__len__")]
+    sizes = [len(value) for value in vars(wait_policy).values() if hasattr(value, "__len__")]
     assert max(sizes) == MAX_TRACKED_POLLS
 
 
 def test_polls_are_refused_only_if_much_too_fast_and_while_many_are_in_flight() -> None:
     clock = FakeClock()
-    poll_policy = policy_with(clock)
+    wait_policy = policy_with(clock)
 
     def poll(task_id: str, owner: Owner = ALICE) -> None:
-        with poll_policy.track_poll(owner, task_id):
+        with wait_policy.track_poll(owner, task_id):
             pass
 
     poll("slow")
@@ -158,9 +160,9 @@ def test_polls_are_refused_only_if_much_too_fast_and_while_many_are_in_flight() 
         poll("fast")
     with ExitStack() as under_way:
         for number in range(BUSY_POLL_COUNT - 1):
-            under_way.enter_context(poll_policy.track_poll(ALICE, f"other-{number}"))
+            under_way.enter_context(wait_policy.track_poll(ALICE, f"other-{number}"))
         poll("fast")
-        with poll_policy.track_poll(ALICE, "the-last-straw"):
+        with wait_policy.track_poll(ALICE, "the-last-straw"):
             with pytest.raises(MCPError) as refused:
                 poll("fast")
             assert refused.value.error.code == -32010
@@ -179,11 +181,11 @@ def test_polls_are_refused_only_if_much_too_fast_and_while_many_are_in_flight() 
 
 
 def test_failed_polls_do_not_count_as_in_flight() -> None:
-    poll_policy = policy_with(FakeClock())
+    wait_policy = policy_with(FakeClock())
     for _ in range(BUSY_POLL_COUNT + 1):
-        with pytest.raises(LookupError), poll_policy.track_poll(ALICE, "task"):
+        with pytest.raises(LookupError), wait_policy.track_poll(ALICE, "task"):
             raise LookupError
-    with poll_policy.track_poll(ALICE, "task"):
+    with wait_policy.track_poll(ALICE, "task"):
         pass
 
 
@@ -297,9 +299,9 @@ async def test_the_error_of_a_refused_poll_says_when_to_retry() -> None:
         task_id = await caller.start("work")
         await caller.get(task_id)
         with ExitStack() as under_way:
-            poll_policy = server.tasks._runtime.poll_policy  # pyright: ignore[reportPrivateUsage] - a store in memory is never slow enough
+            wait_policy = server.tasks._wait_policy  # pyright: ignore[reportPrivateUsage] - a store in memory is never slow enough
             for number in range(BUSY_POLL_COUNT):
-                under_way.enter_context(poll_policy.track_poll(BOB, str(number)))
+                under_way.enter_context(wait_policy.track_poll(BOB, str(number)))
             with pytest.raises(Refused) as refused:
                 await caller.get(task_id)
             assert (refused.value.code, refused.value.data) == (-32010, {"limit": "polls", "retryAfterMs": 500})

@@ -13,9 +13,9 @@ from raincheck.engine.worker.supervisor import DURATIONS_INTERVAL
 from raincheck.errors import StoreUnavailable
 from raincheck.server.wait_policy import MIN_SAMPLES
 from tests.support.server.caller_v2026 import Caller
-from tests.support.server.fallback.clock import WatchedClock
 from tests.support.server.timed_server import QUICK, SLOW, TimedServer
 from tests.support.server.unavailable_store import UnavailableStore
+from tests.support.watched_clock import WatchedClock
 
 pytestmark = pytest.mark.anyio
 

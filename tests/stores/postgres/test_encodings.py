@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from raincheck import open_store
-from raincheck.core.payload import decode
+from raincheck.core.values import decode
 from raincheck.engine import Engine, Settings, TaskContext, Toolbox
 from raincheck.errors import StoreError
 from raincheck.stores.factory import make_store

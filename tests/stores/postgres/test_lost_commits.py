@@ -9,8 +9,8 @@ from psycopg import AsyncConnection, AsyncCursor
 
 from raincheck.core.commands import Complete
 from raincheck.core.lifecycle import Event, Phase
-from raincheck.core.limits import Quota
-from raincheck.core.payload import encode
+from raincheck.core.policies import Quota
+from raincheck.core.values import encode
 from raincheck.dispatchers.procrastinate import ProcrastinateJobQueue
 from raincheck.errors import QuotaExceeded, StoreUnavailable
 from raincheck.stores.factory import open_store

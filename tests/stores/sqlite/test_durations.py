@@ -13,7 +13,7 @@ from raincheck.core.lifecycle import Phase
 from raincheck.errors import StoreCorrupt, StoreUnavailable
 from raincheck.stores.sqlite import SqliteStore
 from raincheck.stores.sqlite.connection import connect
-from raincheck.stores.sqlite.reads import QUERIES
+from raincheck.stores.sqlite.writes import QUERIES
 from raincheck.testing import FakeClock, StoreHarness, check_invariants
 from raincheck.testing.harness import EVERYTHING, NAMESPACE
 from tests.support.stores.older_files import write_older_file

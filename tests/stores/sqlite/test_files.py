@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from raincheck.core.commands import Note
-from raincheck.core.payload import encode
 from raincheck.core.records import Artifact
+from raincheck.core.values import encode
 from raincheck.errors import (
     ConfigurationError,
     NotAStore,

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from raincheck.core.commands import Complete, Note
-from raincheck.core.payload import encode
 from raincheck.core.records import Task, TaskId
+from raincheck.core.values import encode
 from raincheck.errors import AlreadyRecorded, StoreError, StoreUnavailable
 from raincheck.stores.change_feed import ANY_TASK
 from raincheck.stores.requests import HeldAttempt
@@ -345,11 +345,13 @@ async def test_reads_with_several_statements_see_one_moment(tmp_path: Path) -> N
     await store.open()
     harness = StoreHarness(store, FakeClock())
     task = await harness.create_running()
+    # A journal without steps is read with one statement.
+    await harness.apply(task, Note(1, steps=(harness.step("load"),)))
     journal = await store.journal(task.id, EVERYTHING, now=harness.clock.now())
-    assert journal.steps == ()
+    assert [step.name for step in journal.steps] == ["load"]
     factory.meanwhile.clear()
     journal = await store.journal(task.id, EVERYTHING, now=harness.clock.now())
-    assert [step.name for step in journal.steps] == ["late"]
+    assert [step.name for step in journal.steps] == ["load", "late"]
     await store.close()
 
 

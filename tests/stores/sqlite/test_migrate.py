@@ -13,9 +13,10 @@ from raincheck.core.owner import Owner
 from raincheck.core.records import TaskId
 from raincheck.errors import SchemaMismatch
 from raincheck.stores.memory import MemoryStore
+from raincheck.stores.queries import Migration
 from raincheck.stores.sqlite import SqliteStore
 from raincheck.stores.sqlite.connection import connect, prepare_file
-from raincheck.stores.sqlite.migrate import Migration, shipped_migrations, split_statements
+from raincheck.stores.sqlite.migrate import shipped_migrations, split_statements
 from raincheck.testing import FakeClock, StoreHarness, check_invariants
 from raincheck.testing.harness import ALICE, BOB
 from tests.support.stores.older_files import write_task
@@ -123,7 +124,8 @@ MIGRATE = """
 import sys
 from pathlib import Path
 from raincheck.stores.sqlite.connection import connect, prepare_file
-from raincheck.stores.sqlite.migrate import Migration, shipped_migrations
+from raincheck.stores.queries import Migration
+from raincheck.stores.sqlite.migrate import shipped_migrations
 
 version = shipped_migrations()[-1].version + 1
 more = Migration(version, "more", "CREATE TABLE extra (a INTEGER) STRICT; INSERT INTO extra VALUES (1);")

@@ -9,7 +9,7 @@ import pytest
 from raincheck.core.records import TaskId
 from raincheck.stores.sqlite.connection import connect, prepare_file
 from raincheck.stores.sqlite.migrate import shipped_migrations
-from raincheck.stores.sqlite.notifications import LOG_LIMIT, log_changes, read_changes
+from raincheck.stores.sqlite.store import LOG_LIMIT, log_changes, read_changes
 
 
 @pytest.fixture

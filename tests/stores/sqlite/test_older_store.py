@@ -12,8 +12,8 @@ import pytest
 from raincheck import Engine, Settings, TaskContext, Toolbox, open_store
 from raincheck.clock import SystemClock
 from raincheck.core.lifecycle import Phase
-from raincheck.core.payload import Json, decode
 from raincheck.core.records import TaskId
+from raincheck.core.values import Json, decode
 from raincheck.workflows import load_workflows
 
 pytestmark = pytest.mark.anyio

@@ -18,7 +18,7 @@ from raincheck.errors import InvalidValue, StoreFull, StoreUnavailable
 from raincheck.stores.sqlite import SqliteStore
 from raincheck.stores.sqlite.connection import connect, prepare_file
 from raincheck.stores.sqlite.migrate import shipped_migrations
-from raincheck.stores.sqlite.reads import QUERIES
+from raincheck.stores.sqlite.writes import QUERIES
 from raincheck.testing import check_invariants
 from raincheck.testing.harness import EVERYTHING
 from tests.support.stores.older_files import write_older_file
@@ -153,7 +153,7 @@ class FullConnection(sqlite3.Connection):
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
         cursor = super().execute(sql, parameters)
         if sql == QUERIES["insert_secret"]:
-            self.made.append(parameters[1])
+            self.made.append(parameters["bytes"])
             error = sqlite3.OperationalError("database or disk is full")
             error.sqlite_errorcode = sqlite3.SQLITE_FULL
             raise error

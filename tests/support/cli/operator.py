@@ -12,9 +12,9 @@ from raincheck import open_store
 from raincheck.cli.app import program
 from raincheck.core.commands import Cancel, Complete, Fail, Park, Pause
 from raincheck.core.owner import Scope
-from raincheck.core.payload import encode
 from raincheck.core.policies import Retention
 from raincheck.core.records import Task
+from raincheck.core.values import encode
 from raincheck.stores.requests import TaskQuery
 from raincheck.testing import FakeClock, StoreHarness
 

@@ -4,15 +4,14 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from raincheck.core.change import Change
+from raincheck.core.change import Change, NewTask, create
 from raincheck.core.commands import Cancel, Claim, Command, Complete, Fail, Note, Park, Pause
-from raincheck.core.create import NewTask, create
 from raincheck.core.decide import decide
 from raincheck.core.lifecycle import Phase
-from raincheck.core.limits import Limits
 from raincheck.core.owner import Owner
-from raincheck.core.payload import encode
+from raincheck.core.policies import Limits
 from raincheck.core.records import Artifact, InputKind, InputRequest, Step, Task, TaskId, Tool
+from raincheck.core.values import encode
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 LEASE = timedelta(seconds=30)

@@ -8,8 +8,8 @@ from raincheck.clock import SystemClock
 from raincheck.core.change import Change
 from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.owner import Scope
-from raincheck.core.payload import Json, decode
 from raincheck.core.records import HistoryEntry, Task, TaskId, View
+from raincheck.core.values import Json, decode
 from raincheck.engine import Engine, Settings, Toolbox
 from raincheck.stores.base import Store
 

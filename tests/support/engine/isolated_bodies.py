@@ -13,7 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from raincheck.engine.execution.context import SyncTaskContext, TaskContext
+from raincheck.engine.execution.context import TaskContext
+from raincheck.engine.execution.sync_context import SyncTaskContext
 from raincheck.engine.inputs import Reply
 from raincheck.engine.tool import make_tool
 from raincheck.errors import QuotaExceeded, RaincheckError, ToolError
@@ -120,6 +121,10 @@ def returns_caught_error(task: SyncTaskContext) -> Any:
 
 def stores_a_set(task: SyncTaskContext) -> None:
     task.artifact("page", {1, 2})  # type: ignore[arg-type] # what the test is about
+
+
+def stores_bytes(task: SyncTaskContext) -> None:
+    task.artifact("page", b'{"looks": "like JSON"}')  # type: ignore[arg-type] # what the test is about
 
 
 async def gives_up_waiting(task: TaskContext) -> str:

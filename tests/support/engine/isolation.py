@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from raincheck.core.owner import Owner
-from raincheck.core.payload import Json
 from raincheck.core.records import InputKind
-from raincheck.engine.execution.api import StepStart, TaskInfo, TaskOutcome
+from raincheck.core.values import Json, Payload, decode
 from raincheck.engine.execution.bodies import BodyCall, BodyFailure, BodyOutcome, BodyResult
+from raincheck.engine.execution.context import StepStart, TaskInfo
+from raincheck.engine.inputs import TaskOutcome
 from raincheck.engine.isolation.process_body import ProcessBody
 from raincheck.engine.tool import make_tool
 
@@ -51,8 +52,8 @@ class RecordingTaskApi:
         self._record("begin_step", name, fingerprint.partition(":")[0])
         return StepStart(1, is_recorded=True, result={"from": "before"}) if name == "known" else StepStart(3)
 
-    async def finish_step(self, name: str, start: StepStart, fingerprint: str, result: Json) -> None:
-        self._record("finish_step", name, start, fingerprint.partition(":")[0], result)
+    async def finish_step(self, name: str, start: StepStart, fingerprint: str, result: Payload) -> None:
+        self._record("finish_step", name, start, fingerprint.partition(":")[0], decode(result))
 
     def drop_step(self, name: str, occurrence: int) -> None:
         self._record("drop_step", name, occurrence)

@@ -16,9 +16,9 @@ from typing import cast
 from raincheck.clock import SystemClock
 from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Scope
-from raincheck.core.records import Task, TaskId
+from raincheck.core.records import TaskId
 from raincheck.engine import Engine, Settings, TaskContext, Toolbox
-from raincheck.stores.base import Store
+from raincheck.stores.base import Store, iterate_tasks
 from raincheck.stores.requests import TaskQuery
 from raincheck.stores.sqlite import SqliteStore
 
@@ -75,15 +75,8 @@ async def ask_all(store: Store, engine: Engine) -> dict[str, object]:
 
 async def answer_all(store: Store, engine: Engine) -> dict[str, object]:
     """Answer all tasks in random order, and check that each resumes once and with its own answer."""
-    tasks: list[Task] = []
-    position = None
-    while True:
-        query = TaskQuery(Scope.for_namespace("default"), tool="ask")
-        page = await store.list_tasks(query, now=SystemClock().now(), after=position, limit=1_000)
-        tasks += page.tasks
-        position = page.next
-        if position is None:
-            break
+    query = TaskQuery(Scope.for_namespace("default"), tool="ask")
+    tasks = [task async for task in iterate_tasks(store, query, now=SystemClock().now())]
     random.shuffle(tasks)
     numbers = {task.id: number for number, task in enumerate(tasks)}
     await asyncio.gather(*(answer(engine, task.id, numbers[task.id]) for task in tasks))

@@ -10,14 +10,14 @@ from raincheck.clock import SystemClock
 from raincheck.errors import StoreUnavailable
 from raincheck.stores.base import Store
 from raincheck.stores.requests import ClaimRequest
-from raincheck.testing import FakeClock
+from tests.support.watched_clock import WatchedClock
 
 WRITES = frozenset({"create", "commit", "claim", "extend_leases", "prune"})
 
 
-def make_clock() -> FakeClock:
+def make_clock() -> WatchedClock:
     """Return a fake clock that starts at the current time, so that its tasks have not expired on a real clock."""
-    return FakeClock(SystemClock().now())
+    return WatchedClock(SystemClock().now())
 
 
 class ObservedStore:

@@ -10,7 +10,7 @@ from mcp.server.lowlevel import Server
 from fastmcp import FastMCP
 from raincheck import Settings
 from raincheck.fastmcp import Tasks
-from raincheck.fastmcp.body import lowlevel_of
+from raincheck.fastmcp.adapter import lowlevel_of
 from tests.support.server.caller_v2025 import V2025Caller, connected
 from tests.support.server.caller_v2026 import Caller
 from tests.support.server.transports import HttpTransport, in_memory, over_http

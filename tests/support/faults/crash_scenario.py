@@ -7,9 +7,9 @@ from raincheck.core.change import Change
 from raincheck.core.commands import Answer, Cancel, Command, Complete, Note, Park, TakeTransition
 from raincheck.core.decide import decide
 from raincheck.core.histogram import DurationHistogram
-from raincheck.core.limits import Quota
-from raincheck.core.payload import encode
+from raincheck.core.policies import Quota
 from raincheck.core.records import Artifact, Task, TaskId, Tool
+from raincheck.core.values import encode
 from raincheck.stores.base import Store
 from raincheck.stores.requests import ClaimRequest, HeldAttempt, TaskQuery
 from raincheck.testing import CrashPlan, FakeClock, StoreHarness, check_invariants

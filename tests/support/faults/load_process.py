@@ -10,12 +10,12 @@ from datetime import timedelta
 from pathlib import Path
 
 from raincheck.clock import SystemClock, new_task_id
+from raincheck.core.change import NewTask, create
 from raincheck.core.commands import Complete, Note
-from raincheck.core.create import NewTask, create
-from raincheck.core.limits import Limits, Quota
 from raincheck.core.owner import Owner
-from raincheck.core.payload import encode
+from raincheck.core.policies import Limits, Quota
 from raincheck.core.records import Step, Tool
+from raincheck.core.values import encode
 from raincheck.errors import LeaseLost
 from raincheck.stores.base import Store
 from raincheck.stores.commit import apply

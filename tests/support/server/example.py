@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from os import PathLike
 from typing import Any
 
@@ -13,6 +14,9 @@ from tests.support.server.transports import in_memory, over_http
 
 QUICK = Settings(lease=1.0, park_after=0.05, grace=0.2, progress_interval=0.02, poll_interval=0.5)
 """Short intervals, for tests that wait on the real clock."""
+
+LONG_LEASE = replace(QUICK, lease=86_400, progress_interval=0, park_after=86_400)
+"""Neither leases nor parking times expire when a test advances the clock, and progress is reported without a delay."""
 
 
 class ExampleServer:

@@ -16,10 +16,10 @@ from raincheck.server.explain import ToolExplanation
 from raincheck.server.wait_policy import MIN_SAMPLES
 from tests.support.server.caller_v2025 import V2025Caller
 from tests.support.server.caller_v2026 import Caller
-from tests.support.server.example import ExampleServer
-from tests.support.server.fallback.clock import LONG_LEASE, WatchedClock
+from tests.support.server.example import LONG_LEASE, ExampleServer
 from tests.support.server.fallback.hosts import wait_for_first
 from tests.support.server.transports import Message
+from tests.support.watched_clock import WatchedClock
 
 QUICK, SLOW = 0.1, 100.0
 

@@ -9,7 +9,7 @@ from raincheck.stores.memory import MemoryStore
 from raincheck.stores.sql import creation_to_row, entry_to_row
 from raincheck.stores.sqlite.connection import connect, prepare_file
 from raincheck.stores.sqlite.migrate import shipped_migrations
-from raincheck.stores.sqlite.reads import QUERIES
+from raincheck.stores.sqlite.writes import QUERIES
 from raincheck.testing import FakeClock, StoreHarness
 
 SECRETS_SINCE = 3

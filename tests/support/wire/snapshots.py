@@ -3,13 +3,13 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from raincheck.core.change import NewTask, create
 from raincheck.core.commands import Answer, Claim, Command, Note
-from raincheck.core.create import NewTask, create
 from raincheck.core.decide import decide
-from raincheck.core.limits import Limits
 from raincheck.core.owner import Owner
-from raincheck.core.payload import Json, encode
+from raincheck.core.policies import Limits
 from raincheck.core.records import InputKind, InputRequest, Task, TaskId, Tool, View
+from raincheck.core.values import Json, encode
 
 START = datetime(2026, 7, 28, 10, 30, tzinfo=UTC)
 CLAIM = Claim("worker-1", timedelta(seconds=30))

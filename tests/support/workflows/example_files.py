@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from raincheck import Engine, Toolbox, open_store
-from raincheck.core.payload import Json
 from raincheck.core.records import Task, TaskId, View
+from raincheck.core.values import Json
 from raincheck.workflows import load_workflows
 from tests.support import ROOT
 from tests.support.workflows.harness import QUICK, result_of

@@ -10,8 +10,8 @@ from typing import Any, cast
 from raincheck.clock import SystemClock
 from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Scope
-from raincheck.core.payload import Json, decode
 from raincheck.core.records import TaskId, View
+from raincheck.core.values import Json, decode
 from raincheck.engine import Engine, Settings, Toolbox
 from raincheck.stores.base import Store
 from raincheck.stores.memory import MemoryStore

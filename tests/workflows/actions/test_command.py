@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from raincheck.core.payload import Json
+from raincheck.core.values import Json
 from tests.support.workflows.harness import WorkflowHarness
 
 pytestmark = pytest.mark.anyio
@@ -234,6 +234,26 @@ async def test_a_command_ends_with_the_worker_that_was_killed(workflow_harness: 
     await worker.wait()
     await wait_until_gone(workflow_harness.folder / "child")
     await wait_until_gone(grandchild)
+
+
+REPORT_TO_NOBODY = """
+import os, socket
+from _thread import allocate_lock
+from raincheck import process_supervisor
+ours, parents = socket.socketpair()
+parents.close()
+running = allocate_lock()
+running.acquire()
+process_supervisor._report_exit(os.posix_spawnp("true", ["true"], os.environ), ours.fileno(), running)
+print("goes on to end the session", running.locked())
+"""
+
+
+async def test_the_session_of_a_killed_worker_is_ended_even_if_its_command_ends_first() -> None:
+    supervisor = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", REPORT_TO_NOBODY, stdout=asyncio.subprocess.PIPE
+    )
+    assert await supervisor.communicate() == (b"goes on to end the session False\n", None)
 
 
 @pytest.mark.parametrize("signal", ["TERM", "INT", "HUP", "USR1"])

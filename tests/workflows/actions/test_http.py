@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from raincheck.core.payload import Json
+from raincheck.core.values import Json
 from tests.support.workflows.canned_http import CannedHttpServer, serving
 from tests.support.workflows.harness import WorkflowHarness
 

@@ -5,8 +5,8 @@ from typing import Any, cast
 import pytest
 
 from raincheck.core.lifecycle import Phase
-from raincheck.core.payload import Json
 from raincheck.core.records import Task
+from raincheck.core.values import Json
 from raincheck.engine import Engine
 from tests.support.workflows.harness import WorkflowHarness, result_of
 from tests.support.workflows.step_functions import called

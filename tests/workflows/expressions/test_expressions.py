@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raincheck.core.payload import Json
-from raincheck.workflows.expressions.template import Expression, ExpressionFailed, InvalidExpression, Template
+from raincheck.core.values import Json
+from raincheck.workflows.expressions.template import (
+    Expression,
+    ExpressionFailed,
+    InvalidExpression,
+    Template,
+    TextTemplate,
+)
 
 SCOPE: dict[str, Json] = {
     "input": {"n": 5, "s": "héllo", "items": [1, 2, 3], "rows": [{"a": 1}, {"a": 2}], "none": None},
@@ -169,13 +175,10 @@ def test_paths_are_the_sequences_of_constant_names() -> None:
         ("item",),
         ("round",),
     }
-    assert expression.names == {"steps", "input", "item", "round"}
 
 
-def test_a_template_knows_the_names_that_its_expressions_read() -> None:
-    template = Template.parse({"a": "{{ input.x }}", "b": ["{{ steps.y.result }} and {{ item }}", "plain", 5]})
-    assert template.paths == {("input", "x"), ("steps", "y", "result"), ("item",)}
-    assert template.names == {"input", "steps", "item"}
+def test_the_paths_of_a_text_are_those_of_its_expressions() -> None:
+    assert TextTemplate.parse("{{ steps.y.result }} and {{ item }}").paths == {("steps", "y", "result"), ("item",)}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from raincheck import Owner
 from raincheck.core.lifecycle import Event, Phase
-from raincheck.core.payload import Json
+from raincheck.core.values import Json
 from raincheck.engine import Engine
 from raincheck.engine.workflow import InstanceSnapshot
 from raincheck.errors import (

@@ -8,8 +8,8 @@ import pytest
 
 from raincheck.clock import SystemClock
 from raincheck.core.lifecycle import Event, Phase
-from raincheck.core.limits import Limits
 from raincheck.core.owner import Scope
+from raincheck.core.policies import Limits
 from raincheck.engine import Engine
 from raincheck.engine.workflow import InstanceSnapshot
 from raincheck.workflows import Machine, Next, State, Transition

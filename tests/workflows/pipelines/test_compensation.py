@@ -9,10 +9,10 @@ import pytest
 
 from raincheck.clock import SystemClock
 from raincheck.core.lifecycle import Phase
-from raincheck.core.limits import Limits, Quota
 from raincheck.core.owner import Scope
-from raincheck.core.payload import decode
+from raincheck.core.policies import Limits, Quota
 from raincheck.core.records import Step, Task, TaskId
+from raincheck.core.values import decode
 from raincheck.engine import Settings
 from raincheck.stores.requests import TaskQuery
 from tests.support.workflows.harness import QUICK, WorkflowHarness, result_of

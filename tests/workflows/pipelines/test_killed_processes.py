@@ -15,8 +15,8 @@ import yaml
 from raincheck import open_store
 from raincheck.clock import SystemClock
 from raincheck.core.owner import Scope
-from raincheck.core.payload import Json
 from raincheck.core.records import TaskId, View
+from raincheck.core.values import Json
 from raincheck.engine import Engine
 from raincheck.stores.base import Store
 from raincheck.testing import check_invariants

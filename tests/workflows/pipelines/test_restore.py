@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from raincheck.core.payload import Json
-from raincheck.workflows.load import find_restorable, load_workflows
+from raincheck.core.values import Json
+from raincheck.workflows.load import load_workflows
 from raincheck.workflows.pipelines.pipeline import Pipeline
+from raincheck.workflows.pipelines.step import find_restorable
 
 FLOW = """
 raincheck: 1

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from raincheck.core.lifecycle import Phase
-from raincheck.core.payload import Json
+from raincheck.core.values import Json
 from raincheck.errors import InvalidValue
 from tests.support.workflows import concurrency_functions
 from tests.support.workflows.harness import WorkflowHarness, result_of

@@ -1,5 +1,13 @@
-"""`raincheck wait`, `get`, `cancel` and `answer`: continue with a saved call."""
+"""`raincheck call`, `wait`, `get`, `cancel` and `answer`: call a tool of any server, and continue with a saved call.
 
+Missing quotes around a server's command are detected, as in `raincheck call python server.py TOOL a=1`.
+"""
+
+import os
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,12 +20,29 @@ from raincheck.cli.options import (
     ConnectTimeoutOption,
     HeaderOption,
     JsonOption,
-    ServerOption,
     TimeoutOption,
     VerboseOption,
     calls_path,
     run_call,
+    with_connection_options,
 )
+from raincheck.cli.prompts.arguments import ARGUMENT_PATTERN, STDIN
+from raincheck.operations.describe import redact_command
+
+CALL_EPILOG = f"""
+SERVER is a URL, the command that starts it (in quotes), or unix:PATH. Without a TOOL, its tools are listed.
+
+Examples:
+
+\b
+  raincheck call http://127.0.0.1:8000/mcp
+  raincheck call "raincheck serve server.py" build_report year=2026 months=3
+  raincheck call unix:reports.sock build_report @arguments.json --detach
+  raincheck call URL search 'tags:=["a", "b"]' --header 'Authorization: Bearer …' --json
+
+Arguments are name=value, parsed by the tool's schema; name:=JSON; @file.json or - (stdin) for an object with all of
+them. On a terminal, the command asks the questions of the task, and Ctrl-C offers to detach or to cancel.
+{EXIT_CODES_HELP}"""
 
 IDS = """
 The id is that of a saved call, which `raincheck call` detached from; a prefix of it is enough. If the server is a
@@ -26,8 +51,7 @@ passwords and tokens in a URL: pass them again, with --header and --server. Secr
 that only you can read, and are not shown.
 """
 
-# Text after a line that contains only \b is not rewrapped.
-WAIT = f"""
+WAIT_EPILOG = f"""
 Examples:
 
 \b
@@ -38,14 +62,14 @@ Examples:
 Without an id, the saved calls are listed.
 {IDS}{EXIT_CODES_HELP}"""
 
-GET = f"""
+GET_EPILOG = f"""
 Examples:
 
 \b
   raincheck get 01a1e261d7ab
 {IDS}{EXIT_CODES_HELP}"""
 
-CANCEL = f"""
+CANCEL_EPILOG = f"""
 Examples:
 
 \b
@@ -56,7 +80,7 @@ cancel; 2 usage or connection error, or the call is not saved. A cancelled call 
 cancelling it again ends with 2.
 """
 
-ANSWER = f"""
+ANSWER_EPILOG = f"""
 Examples:
 
 \b
@@ -69,96 +93,110 @@ Answers are written like the arguments of `raincheck call`, and checked against 
 Exit codes: 0 success; 1 the server refused the answer; 2 usage or connection error, or the task has no open question.
 """
 
+
+def call(
+    server: Annotated[str, typer.Argument(metavar="SERVER", help="A URL, a command in quotes, or unix:PATH.")],
+    tool: Annotated[str | None, typer.Argument(metavar="[TOOL]", help="The tool to call.")] = None,
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="The arguments of the tool.")
+    ] = None,
+    lists: Annotated[bool, typer.Option("--list", help="List the tools with their arguments.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Don't wait for a task: print how to resume it.")] = False,
+    timeout: TimeoutOption = None,
+    header: HeaderOption = None,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            "--idempotency-key", metavar="KEY", help="Start the call only once, however often it is sent with this key."
+        ),
+    ] = None,
+    no_check: Annotated[
+        bool, typer.Option("--no-check", help="Send the arguments without checking them against the tool's schema.")
+    ] = False,
+    calls: CallsOption = None,
+    connect_timeout: ConnectTimeoutOption = DEFAULT_CONNECT_TIMEOUT,
+    verbose: VerboseOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Call a tool, and wait for its result.
+
+    The call may take any time, and may ask questions.
+    """
+    try:
+        check_quotes(server, tool, arguments or [])
+    except UsageError as error:
+        fail(str(error), as_json=as_json)
+    # Imported here: the SDK takes most of a second to import, and other commands don't need it.
+    from raincheck.cli.remote.session import call_tool, show_tools
+
+    options = ConnectionOptions(
+        headers=header, calls_path=calls, connect_timeout=connect_timeout, is_verbose=verbose, as_json=as_json
+    )
+    if tool is None or lists:
+        run_call(show_tools(server, options), as_json=as_json)
+    calling = call_tool(
+        server,
+        tool,
+        arguments or [],
+        options,
+        timeout=timeout,
+        detach=detach,
+        idempotency_key=key,
+        validate=not no_check,
+    )
+    run_call(calling, as_json=as_json)
+
+
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The task's id, or a prefix of it.")]
 
 
+@with_connection_options
 def wait(
     task_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="The task's id, or a prefix of it.")] = None,
     timeout: TimeoutOption = None,
     forget: Annotated[
         bool, typer.Option("--forget", help="Remove the call from the saved calls, without cancelling the task.")
     ] = False,
-    server: ServerOption = None,
-    header: HeaderOption = None,
-    calls: CallsOption = None,
-    connect_timeout: ConnectTimeoutOption = DEFAULT_CONNECT_TIMEOUT,
-    verbose: VerboseOption = False,
-    as_json: JsonOption = False,
+    *,
+    options: ConnectionOptions,
 ) -> None:
     """Wait for the result of a saved call, or list the saved calls."""
-    from raincheck.cli.remote.saved_calls import print_saved_calls
-    from raincheck.cli.remote.session import forget_task, wait_for_task
+    from raincheck.cli.remote.saved_calls import forget_task, print_saved_calls
+    from raincheck.cli.remote.session import wait_for_task
     from raincheck.client import SavedCalls
 
+    as_json = options.as_json
     try:
-        path = calls_path(calls)
+        saved_calls = SavedCalls(calls_path(options.calls_path))
     except UsageError as error:
         fail(str(error), as_json=as_json)
     if task_id is None:
-        run_call(print_saved_calls(SavedCalls(path), as_json=as_json), as_json=as_json)
+        run_call(print_saved_calls(saved_calls, as_json=as_json), as_json=as_json)
     if forget:
-        run_call(forget_task(SavedCalls(path), task_id, as_json=as_json), as_json=as_json)
-    options = ConnectionOptions(
-        headers=header,
-        calls_path=calls,
-        connect_timeout=connect_timeout,
-        is_verbose=verbose,
-        as_json=as_json,
-        timeout=timeout,
-        server=server,
-    )
-    run_call(wait_for_task(task_id, options), as_json=as_json)
+        run_call(forget_task(saved_calls, task_id, as_json=as_json), as_json=as_json)
+    run_call(wait_for_task(task_id, options, timeout), as_json=as_json)
 
 
-def get(
-    task_id: IdArgument,
-    server: ServerOption = None,
-    header: HeaderOption = None,
-    calls: CallsOption = None,
-    connect_timeout: ConnectTimeoutOption = DEFAULT_CONNECT_TIMEOUT,
-    verbose: VerboseOption = False,
-    as_json: JsonOption = False,
-) -> None:
+@with_connection_options
+def get(task_id: IdArgument, options: ConnectionOptions) -> None:
     """Show the status of a saved call, or its result.
 
     The call stays in the saved calls, even if it has ended.
     """
     from raincheck.cli.remote.session import print_status
 
-    options = ConnectionOptions(
-        headers=header,
-        calls_path=calls,
-        connect_timeout=connect_timeout,
-        is_verbose=verbose,
-        as_json=as_json,
-        server=server,
-    )
-    run_call(print_status(task_id, options), as_json=as_json)
+    run_call(print_status(task_id, options), as_json=options.as_json)
 
 
-def cancel(
-    task_id: IdArgument,
-    server: ServerOption = None,
-    header: HeaderOption = None,
-    calls: CallsOption = None,
-    connect_timeout: ConnectTimeoutOption = DEFAULT_CONNECT_TIMEOUT,
-    verbose: VerboseOption = False,
-    as_json: JsonOption = False,
-) -> None:
+@with_connection_options
+def cancel(task_id: IdArgument, options: ConnectionOptions) -> None:
     """Cancel a saved call."""
     from raincheck.cli.remote.session import cancel_task
 
-    options = ConnectionOptions(
-        headers=header,
-        calls_path=calls,
-        connect_timeout=connect_timeout,
-        is_verbose=verbose,
-        as_json=as_json,
-        server=server,
-    )
-    run_call(cancel_task(task_id, options), as_json=as_json)
+    run_call(cancel_task(task_id, options), as_json=options.as_json)
 
 
+@with_connection_options
 def answer(
     task_id: IdArgument,
     values: Annotated[list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="The answer.")] = None,
@@ -167,25 +205,52 @@ def answer(
     key: Annotated[
         str | None, typer.Option("--key", metavar="KEY", help="The key of the question, if there are several.")
     ] = None,
-    server: ServerOption = None,
-    header: HeaderOption = None,
-    calls: CallsOption = None,
-    connect_timeout: ConnectTimeoutOption = DEFAULT_CONNECT_TIMEOUT,
-    verbose: VerboseOption = False,
-    as_json: JsonOption = False,
+    *,
+    options: ConnectionOptions,
 ) -> None:
     """Answer a question of a saved call."""
     from raincheck.cli.remote.session import answer_task
 
     if decline + dismiss + bool(values) > 1:
-        fail("--decline, --dismiss and an answer exclude each other: give one of them", as_json=as_json)
+        fail("--decline, --dismiss and an answer exclude each other: give one of them", as_json=options.as_json)
     action = "decline" if decline else "cancel" if dismiss else "accept"
-    options = ConnectionOptions(
-        headers=header,
-        calls_path=calls,
-        connect_timeout=connect_timeout,
-        is_verbose=verbose,
-        as_json=as_json,
-        server=server,
+    run_call(answer_task(task_id, values or [], action, key, options), as_json=options.as_json)
+
+
+ADDRESS = re.compile(r"https?://|unix:|\S+:\d+")
+
+FILES = (".py", ".js", ".mjs", ".cjs", ".ts", ".jar", ".sh")
+
+
+def check_quotes(server: str, tool: str | None, arguments: Sequence[str]) -> None:
+    """Reject words that can only belong to the command of a server that was given as one word.
+
+    Raises:
+        UsageError: there are such words. The error suggests what to write.
+    """
+    if tool is None or ADDRESS.match(server) or len(server.split()) != 1:
+        return
+    words = [server, tool, *arguments]
+    first = next((number for number in range(2, len(words)) if _is_argument(words[number])), len(words))
+    if first == 2 and not _is_file(tool):
+        return
+    # The last word before the arguments is the tool, unless it can't be one.
+    end = first if _is_file(words[first - 1]) else first - 1
+    command = shlex.quote(redact_command(words[:end]).text)
+    rest = " ".join(shlex.quote(word) for word in redact_command(words[end:]).words)
+    stray = redact_command([tool if _is_file(tool) else words[2]]).text
+    reason = "is a file, not a tool" if _is_file(tool) else "is not an argument of the form name=value"
+    raise UsageError(
+        f"{stray!r} {reason}: if it belongs to the command of the server, put the whole command in quotes, as in "
+        f"{' '.join(filter(None, ['raincheck call', command, rest]))}"
     )
-    run_call(answer_task(task_id, values or [], action, key, options), as_json=as_json)
+
+
+def _is_argument(word: str) -> bool:
+    return word == STDIN or word.startswith("@") or ARGUMENT_PATTERN.fullmatch(word) is not None
+
+
+def _is_file(word: str) -> bool:
+    # A tool may have the same name as a file, unless the name looks like a path.
+    looks_like_path = os.sep in word or Path(word).suffix != ""
+    return word.endswith(FILES) or (looks_like_path and Path(word).is_file())

@@ -5,6 +5,7 @@ The selected checks run against the named server. Findings are printed as a tabl
 
 import fnmatch
 import json
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -14,14 +15,16 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
+from raincheck.cli import FAILED
 from raincheck.cli.exit_codes import fail, run_with_signals
 from raincheck.cli.options import parse_headers
-from raincheck.cli.output.results import FILE_WIDTH
+from raincheck.cli.output.results import make_console
 from raincheck.conformance.caller import Timings
 from raincheck.conformance.check import NO_TOOL_PREFIX, Check
 from raincheck.conformance.checks import CHECKS
-from raincheck.conformance.outcome import CheckOutcome
-from raincheck.conformance.roles import Roles
+from raincheck.conformance.connection import CommunicationError
+from raincheck.conformance.requirements import CheckOutcome
+from raincheck.conformance.roles import DEFAULT_ROLES, Roles, load_roles
 from raincheck.conformance.run import CheckResult, Report, run_suite
 from raincheck.conformance.transport import ConformanceTarget
 
@@ -35,9 +38,7 @@ STYLES = {
 
 def print_findings(report: Report, console: Console | None = None) -> None:
     """Print a line for each check, with the reason if it did not pass."""
-    console = console or Console()
-    if not console.is_terminal:
-        console = Console(file=console.file, width=FILE_WIDTH, color_system=None)
+    console = make_console(console)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("outcome", "check", "level"):
         table.add_column(title, no_wrap=True)
@@ -85,10 +86,8 @@ async def run(
 
 def make_target(words: list[str], headers: list[str], other_headers: list[str]) -> ConformanceTarget:
     is_url = len(words) == 1 and words[0].startswith(("http://", "https://"))
-    own_headers, other_caller_headers = parse_headers(headers), parse_headers(other_headers)
-    if is_url:
-        return ConformanceTarget(url=words[0], headers=own_headers, other_headers=other_caller_headers)
-    return ConformanceTarget(command=words, headers=own_headers, other_headers=other_caller_headers)
+    make = partial(ConformanceTarget, headers=parse_headers(headers), other_headers=parse_headers(other_headers))
+    return make(url=words[0]) if is_url else make(command=words)
 
 
 def select_checks(globs: list[str] | None) -> list[Check]:
@@ -99,12 +98,9 @@ def select_checks(globs: list[str] | None) -> list[Check]:
     return chosen
 
 
-FAILED = 1
-
 RESPONSE_TIMEOUT = 10.0
 """The maximum number of seconds for a response."""
 
-# Text after a line that contains only \b is not rewrapped.
 EPILOG = """
 Examples:
 
@@ -144,12 +140,6 @@ def check_v2025(
     ] = RESPONSE_TIMEOUT,
 ) -> None:
     """Check a server that implements the tasks of MCP 2025-11-25, over Streamable HTTP or stdio."""
-    # Imported here: the suite and its client take as long to import as all the rest, and other commands don't need
-    # them.
-    from raincheck.conformance.caller import Timings
-    from raincheck.conformance.outcome import CommunicationError
-    from raincheck.conformance.roles import DEFAULT_ROLES, load_roles
-
     try:
         checked = make_target(target, header or [], other_header or [])
         roles = DEFAULT_ROLES if tools is None else load_roles(tools)

@@ -9,14 +9,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from raincheck.cli.options import JsonOption, StoreOption, find_store_file, open_operator_store, run_on_store
+from raincheck.cli.operator import StoreOption, find_store_file, open_operator_store, store_command
+from raincheck.cli.options import JsonOption
 from raincheck.cli.output.results import make_console
 from raincheck.clock import Clock
 from raincheck.errors import NotAStore, SchemaMismatch, StoreError
-from raincheck.operations.redact import describe_store, find_database
-from raincheck.operations.task_health import HealthFinding, Severity, check_tasks, worst_severity
+from raincheck.operations.describe import describe_store, find_database
+from raincheck.operations.health import HealthFinding, Severity, check_file, check_tasks, worst_severity
 
-# Text after a line that contains only \b is not rewrapped.
 EPILOG = """
 Examples:
 
@@ -32,24 +32,21 @@ It only reads. Each line has a verdict (ok, warn or bad) and, if there is a prob
 STYLES = {Severity.OK: "green", Severity.WARN: "yellow", Severity.BAD: "bold red"}
 
 
-def doctor(
-    ctx: typer.Context,
+@store_command
+async def doctor(
+    clock: Clock,
     store: StoreOption = None,
     as_json: JsonOption = False,
-) -> None:
+) -> bool:
     """Check the health of a store and its tasks."""
-
-    async def work(clock: Clock) -> bool:
-        location, findings = await examine(store, clock)
-        worst = worst_severity(findings)
-        if as_json:
-            report = {"store": location, "verdict": worst, "findings": [asdict(finding) for finding in findings]}
-            typer.echo(json.dumps(report, indent=2))
-        else:
-            print_checkup(location, findings)
-        return worst is not Severity.BAD
-
-    run_on_store(ctx, work)
+    location, findings = await examine(store, clock)
+    worst = worst_severity(findings)
+    if as_json:
+        report = {"store": location, "verdict": worst, "findings": [asdict(finding) for finding in findings]}
+        typer.echo(json.dumps(report, indent=2))
+    else:
+        print_checkup(location, findings)
+    return worst is not Severity.BAD
 
 
 async def examine(store: str | None, clock: Clock) -> tuple[str, list[HealthFinding]]:
@@ -58,12 +55,14 @@ async def examine(store: str | None, clock: Clock) -> tuple[str, list[HealthFind
     location = await asyncio.to_thread(describe_store, store)
     findings: list[HealthFinding] = []
     if path is not None:
-        from raincheck.operations.file_health import check_file
-
         findings += await asyncio.to_thread(check_file, path)
     try:
         if path is None:
-            findings += await _examine_database(store, clock)
+            from raincheck.operations.database_health import check_database
+
+            target = await asyncio.to_thread(find_database, store)
+            assert target is not None  # noqa: S101 - the store is not in a file
+            findings += await check_database(target, clock)
         async with open_operator_store(store, clock) as opened:
             findings.insert(0, HealthFinding.ok("opens", "the store can be opened"))
             findings += await check_tasks(opened, now=clock.now())
@@ -72,14 +71,6 @@ async def examine(store: str | None, clock: Clock) -> tuple[str, list[HealthFind
             raise
         findings.insert(0, HealthFinding.bad("opens", str(error), "do that, then run doctor again"))
     return location, findings
-
-
-async def _examine_database(store: str | None, clock: Clock) -> list[HealthFinding]:
-    target = await asyncio.to_thread(find_database, store)
-    assert target is not None  # noqa: S101 - the store is not in a file
-    from raincheck.operations.database_health import check_database
-
-    return await check_database(target, clock)
 
 
 def print_checkup(location: str, findings: list[HealthFinding], console: Console | None = None) -> None:

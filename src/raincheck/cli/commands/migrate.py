@@ -2,19 +2,19 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from raincheck.cli.exit_codes import fail, run_with_signals
-from raincheck.cli.options import JsonOption, StoreOption
+from raincheck.cli.operator import StoreOption
+from raincheck.cli.options import JsonOption
 from raincheck.errors import ConfigurationError, RaincheckError
-from raincheck.operations.describe import format_json
-from raincheck.operations.redact import find_database
+from raincheck.operations.describe import find_database, format_json
 from raincheck.stores.factory import open_store, resolve_address, store_file_exists
 from raincheck.stores.url import MemoryAddress, SqliteAddress
 
@@ -61,14 +61,11 @@ class MigrationReport:
             return f"{self.store} is up to date at version {after.version}: nothing was changed"
         changes: list[str] = []
         if before.version != after.version:
-            changes.append(f"its tables were {_verb(before.version)} version {after.version}")
+            verb = f"migrated from version {before.version} to" if before.version else "created at"
+            changes.append(f"its tables were {verb} version {after.version}")
         if before.has_queue is not after.has_queue:
             changes.append("the tables of its queue (Procrastinate) were created or brought up to date")
         return f"{self.store}: {', and '.join(changes)}"
-
-
-def _verb(before: int) -> str:
-    return f"migrated from version {before} to" if before else "created at"
 
 
 async def migrate_store(name: str | None) -> MigrationReport:
@@ -81,23 +78,23 @@ async def migrate_store(name: str | None) -> MigrationReport:
     if isinstance(address, MemoryAddress):
         raise ConfigurationError("a store in memory has no schema: name a store in a file or a database")
     if isinstance(address, SqliteAddress):
-        path = address.path
-        return await _migrate(name, str(path.absolute()), lambda: asyncio.to_thread(_read_file_schema, path))
-    target = await asyncio.to_thread(find_database, name)
-    assert target is not None  # noqa: S101 - there is no other kind of store
-    return await _migrate(name, target.display_url, lambda: _read_database_schema(target))
-
-
-async def _migrate(
-    name: str | None, display_url: str, read_schema: Callable[[], Awaitable[SchemaState]]
-) -> MigrationReport:
+        display_url = str(address.path.absolute())
+        read_schema = partial(_read_file_schema, address.path)
+    else:
+        target = await asyncio.to_thread(find_database, name)
+        assert target is not None  # noqa: S101 - there is no other kind of store
+        display_url, read_schema = target.display_url, partial(_read_database_schema, target)
     before = await read_schema()
     # Opening a store brings it up to date.
     async with open_store(name):
         return MigrationReport(display_url, before, await read_schema())
 
 
-def _read_file_schema(path: Path) -> SchemaState:
+async def _read_file_schema(path: Path) -> SchemaState:
+    return await asyncio.to_thread(_schema_of_file, path)
+
+
+def _schema_of_file(path: Path) -> SchemaState:
     from raincheck.stores.sqlite.connection import connect, open_reader, translate_error
     from raincheck.stores.sqlite.migrate import schema_version, shipped_migrations
 
@@ -122,7 +119,6 @@ async def _read_database_schema(target: "DatabaseTarget") -> SchemaState:
         )
 
 
-# Text after a line that contains only \b is not rewrapped.
 EPILOG = """
 Examples:
 

@@ -19,6 +19,7 @@ from anyio.abc import TaskStatus
 from mcp.server.stdio import stdio_server
 
 from raincheck.cli.exit_codes import echo_err, fail_with_error
+from raincheck.cli.loader import load_tasks, redirect_stdout_to_stderr, run_with_reload
 from raincheck.cli.output.log import LogFormat, LogFormatOption, install_handler
 from raincheck.engine.process_signals import stop_signals
 from raincheck.errors import ConfigurationError, RaincheckError
@@ -189,7 +190,6 @@ def unwrap_error_groups() -> Generator[None]:
         raise error from group
 
 
-# Text after a line that contains only \b is not rewrapped.
 EPILOG = """
 TARGET is a file or a module, optionally with a colon and the name of the Tasks object or of the server. It may also be
 a file of workflows that ends in .yaml, or a folder of such files, which are reloaded when they change.
@@ -262,9 +262,6 @@ def _serve(
     *,
     as_json: bool,
 ) -> None:
-    # Imported here: the SDK takes most of a second to import, and other commands don't need it.
-    from raincheck.cli.loader import load_tasks, redirect_stdout_to_stderr, run_with_reload
-
     endpoint = None if http is None else parse_endpoint(http)
     with redirect_stdout_to_stderr():
         tasks = load_tasks(target)

@@ -13,14 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from raincheck.cli.commands.tasks.ls import WIDE_TERMINAL
-from raincheck.cli.options import (
-    JsonOption,
-    NamespaceOption,
-    StoreOption,
-    ToolOption,
-    open_operator_store,
-    run_on_store,
-)
+from raincheck.cli.operator import NamespaceOption, StoreOption, ToolOption, open_operator_store, store_command
+from raincheck.cli.options import JsonOption
 from raincheck.cli.output.results import make_console
 from raincheck.clock import Clock
 from raincheck.operations.describe import printable
@@ -61,7 +55,6 @@ COLUMNS, FEW_COLUMNS = 16, 8
 
 BAR_WIDTH = 10
 
-# Text after a line that contains only \b is not rewrapped.
 EPILOG = """
 Examples:
 
@@ -74,25 +67,22 @@ store. Exit codes: 0 success; 2 the store can't be used.
 """
 
 
-def stats(
-    ctx: typer.Context,
+@store_command
+async def stats(
+    clock: Clock,
     store: StoreOption = None,
     namespace: NamespaceOption = None,
     tool: ToolOption = None,
     as_json: JsonOption = False,
-) -> None:
+) -> bool:
     """Show how long tasks take, and how many fail."""
-
-    async def work(clock: Clock) -> bool:
-        async with open_operator_store(store, clock) as opened:
-            collected = await collect_stats(opened, Filters(namespace=namespace, tool=tool), now=clock.now())
-        if as_json:
-            typer.echo(json.dumps(stats_to_json(collected), indent=2))
-        else:
-            print_stats(collected)
-        return True
-
-    run_on_store(ctx, work)
+    async with open_operator_store(store, clock) as opened:
+        collected = await collect_stats(opened, Filters(namespace=namespace, tool=tool), now=clock.now())
+    if as_json:
+        typer.echo(json.dumps(stats_to_json(collected), indent=2))
+    else:
+        print_stats(collected)
+    return True
 
 
 def stats_to_json(stats: Stats) -> dict[str, Any]:

@@ -14,12 +14,12 @@ from rich.table import Table
 from rich.text import Text
 
 from raincheck.cli.exit_codes import echo_err, fail_with_error
-from raincheck.cli.output.results import FILE_WIDTH
+from raincheck.cli.loader import load_tasks, redirect_stdout_to_stderr
+from raincheck.cli.output.results import make_console
 from raincheck.errors import RaincheckError
 from raincheck.server.explain import CallerOutcome, CallerTreatment, Explanation, ToolExplanation
 from raincheck.wire.fallback_text import format_duration
 
-# Text after a line that contains only \b is not rewrapped.
 EPILOG = """
 TARGET is a file or a module, optionally with a colon and the name of the Tasks object or of the server:
 
@@ -44,9 +44,6 @@ def tools(
 
     A call becomes a result, which the caller waits for, or a task. This reports the current behaviour.
     """
-    # Imported here: the SDK takes most of a second to import, and other commands don't need it.
-    from raincheck.cli.loader import load_tasks, redirect_stdout_to_stderr
-
     try:
         with redirect_stdout_to_stderr():
             explanation = asyncio.run(load_tasks(target).explain(store))
@@ -74,9 +71,7 @@ AFTER_WAIT = {CallerOutcome.TASK: "gets a task", CallerOutcome.FALLBACK: "gets a
 
 def print_explanation(explanation: Explanation, console: Console | None = None) -> None:
     """Print a row for each tool, and the source of the measurements."""
-    console = console or Console()
-    if not console.is_terminal:
-        console = Console(file=console.file, width=FILE_WIDTH, color_system=None)
+    console = make_console(console)
     if explanation.tools:
         console.print(_table(explanation.tools))
         console.print()
@@ -107,15 +102,11 @@ def _measured(tool: ToolExplanation) -> str:
 
 
 def _treatment_text(treatment: CallerTreatment) -> Text:
-    return Text(f"{_outcome(treatment)}\n", STYLES[treatment.outcome]).append(treatment.reason, "not bold default dim")
-
-
-def _outcome(treatment: CallerTreatment) -> str:
     if treatment.outcome is CallerOutcome.REFUSED:
-        return "is refused"
-    if treatment.waits_seconds is None:
-        return "waits for the result"
-    after = AFTER_WAIT[treatment.outcome]
-    if not treatment.waits_seconds:
-        return f"{after} at once"
-    return f"waits up to {format_duration(treatment.waits_seconds)}, then {after}"
+        outcome = "is refused"
+    elif treatment.waits_seconds is None:
+        outcome = "waits for the result"
+    else:
+        after, seconds = AFTER_WAIT[treatment.outcome], treatment.waits_seconds
+        outcome = f"waits up to {format_duration(seconds)}, then {after}" if seconds else f"{after} at once"
+    return Text(f"{outcome}\n", STYLES[treatment.outcome]).append(treatment.reason, "not bold default dim")

@@ -7,18 +7,17 @@ from typing import Annotated
 
 import typer
 
-from raincheck.cli.commands.serve import ConcurrencyOption, TargetArgument
+from raincheck.cli.commands.serve import ConcurrencyOption, TargetArgument, unwrap_error_groups
 from raincheck.cli.exit_codes import echo_err, fail_with_error
+from raincheck.cli.loader import load_tasks, redirect_stdout_to_stderr, run_with_reload
 from raincheck.cli.output.log import LogFormat, LogFormatOption, install_handler
 from raincheck.engine.process_signals import stop_signals
 from raincheck.errors import ConfigurationError, RaincheckError
-from raincheck.operations.describe import format_json
-from raincheck.operations.redact import describe_store
+from raincheck.operations.describe import describe_store, format_json
 from raincheck.server import Tasks
 from raincheck.stores.factory import resolve_address
 from raincheck.stores.url import MemoryAddress
 
-# Text after a line that contains only \b is not rewrapped.
 EPILOG = """
 TARGET is what the servers serve: a file or a module, optionally with a colon and the name of the Tasks object or of
 the server; or workflows. The worker runs tasks of servers with the same name, with the tools of TARGET.
@@ -82,16 +81,16 @@ def _work(
     *,
     as_json: bool,
 ) -> None:
-    # Imported here: the SDK takes most of a second to import, and other commands don't need it.
-    from raincheck.cli.commands.serve import unwrap_error_groups
-    from raincheck.cli.loader import load_tasks, redirect_stdout_to_stderr, run_with_reload
-
     with redirect_stdout_to_stderr():
         tasks = load_tasks(target)
     install_handler(log_format, is_quiet=False)
     # A worker runs tasks even if the file configures its servers not to.
     tasks.configure(store=store, works=True, concurrency=concurrency, queues=queues)
-    check_store_is_shared(tasks)
+    if isinstance(resolve_address(tasks.options.store), MemoryAddress):
+        raise ConfigurationError(
+            "a worker can't use a store in memory, which no other process can access: name the store that the server "
+            "uses, as in --store postgresql://user@host/database"
+        )
 
     def on_ready(info: WorkerInfo) -> None:
         echo_err(str(info))
@@ -117,19 +116,6 @@ class WorkerInfo:
         count = "1 tool" if len(self.tools) == 1 else f"{len(self.tools)} tools"
         idle = "" if self.tools else ". No tool of the server runs as a task, so there is nothing to do"
         return f"worker of {self.namespace!r} on {self.store}: {count}, {self.concurrency} at once{idle}"
-
-
-def check_store_is_shared(tasks: Tasks) -> None:
-    """Check that servers can put tasks into the store.
-
-    Raises:
-        ConfigurationError: the store is in the memory of this process.
-    """
-    if isinstance(resolve_address(tasks.options.store), MemoryAddress):
-        raise ConfigurationError(
-            "a worker can't use a store in memory, which no other process can access: name the store that the server "
-            "uses, as in --store postgresql://user@host/database"
-        )
 
 
 async def run_worker(tasks: Tasks, on_ready: Callable[[WorkerInfo], None]) -> None:

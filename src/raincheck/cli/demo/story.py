@@ -1,4 +1,8 @@
-"""The demo's scenario, command and summary: three callers call, the server is killed, and all get their results."""
+"""The demo's scenario, command and summary: three callers call, the server is killed, and all get their results.
+
+One caller uses each protocol generation, and one has no tasks, like most hosts. The tool's question is shown to the
+user, who may answer it within a timeout.
+"""
 
 import asyncio
 import json
@@ -6,24 +10,33 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
+from mcp.client import Client
 from mcp.client.session import ClientRequestContext, ElicitationFnT
-from mcp_types import ElicitRequestParams, ElicitResult
+from mcp.shared.exceptions import MCPError
+from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult, TextContent
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from raincheck.cli.demo.callers import Person, call_with_tasks, call_without_tasks
 from raincheck.cli.demo.screen import BAD, GOOD, QUIET, CallerRow, DemoScreen, DemoServer, DisplayMode
 from raincheck.cli.exit_codes import run_with_signals
+from raincheck.cli.remote.session import silence_library_logs
+from raincheck.client import TaskClient
+from raincheck.client.connection import ServerConnection
 from raincheck.clock import SystemClock
 from raincheck.core.owner import Scope
 from raincheck.core.records import HistoryEntry, TaskId
+from raincheck.core.values import Json
 from raincheck.stores.factory import open_store
+from raincheck.wire.fields import as_object
+
+TOOL = "print_book"
 
 CHAPTERS = 12
 CHAPTERS_BEFORE_KILL = 3
@@ -58,7 +71,35 @@ def title_of(name: str) -> str:
     return f"The book of {name}"
 
 
-async def run_scenario(screen: DemoScreen, folder: Path, person: Person) -> DemoResult:
+ANSWER_TIMEOUT = 6.0
+
+
+async def _ask_person(console: Console, question: str) -> tuple[bool, str]:
+    """Ask at the terminal, with a timeout. Return whether the answer is yes, which is the default, and its source."""
+    if not (console.is_terminal and sys.stdin.isatty()):
+        return True, "the default"
+    prompt = Text.assemble((question, "bold"), f" [Y/n] (yes after {ANSWER_TIMEOUT:.0f} s) ")
+    console.print(prompt, end="")
+    try:
+        async with asyncio.timeout(ANSWER_TIMEOUT):
+            line = await _next_line()
+    except TimeoutError:
+        console.print()
+        return True, "the default"
+    return not line.strip().lower().startswith("n"), "your answer"
+
+
+async def _next_line() -> str:
+    loop, stdin = asyncio.get_running_loop(), sys.stdin
+    ready: asyncio.Future[str] = loop.create_future()
+    loop.add_reader(stdin, lambda: ready.done() or ready.set_result(stdin.readline()))
+    try:
+        return await ready
+    finally:
+        loop.remove_reader(stdin)
+
+
+async def run_scenario(screen: DemoScreen, folder: Path) -> DemoResult:
     """Run the whole scenario. The store stays in the folder."""
     server = DemoServer(folder)
     screen.print_event("a server starts, on one SQLite file; its tool prints a book, chapter by chapter")
@@ -67,7 +108,7 @@ async def run_scenario(screen: DemoScreen, folder: Path, person: Person) -> Demo
     screen.start()
     try:
         async with asyncio.TaskGroup() as callers:
-            ask = _elicitation_callback(screen, person)
+            ask = _elicitation_callback(screen)
             calls = {row.name: callers.create_task(_call(screen, row, server.url, ask)) for row in screen.rows}
             await screen.wait_until(
                 lambda: screen.rows[0].done >= CHAPTERS_BEFORE_KILL and all(row.has_task for row in screen.rows)
@@ -96,18 +137,75 @@ async def _crash(screen: DemoScreen, server: DemoServer) -> None:
 async def _call(screen: DemoScreen, row: CallerRow, url: str, ask: ElicitationFnT) -> tuple[str, Mapping[str, Any]]:
     arguments: dict[str, Any] = {"title": title_of(row.name), "chapters": CHAPTERS}
     if row.protocol == FALLBACK:
-        return await call_without_tasks(screen, row, url, arguments)
+        return await _call_without_tasks(screen, row, url, arguments)
     if row.protocol == V2025:
-        return await call_with_tasks(screen, row, url, arguments, "legacy", None)
-    return await call_with_tasks(screen, row, url, {**arguments, "special": True}, "auto", ask)
+        return await _call_with_tasks(screen, row, url, arguments, "legacy", None)
+    return await _call_with_tasks(screen, row, url, {**arguments, "special": True}, "auto", ask)
 
 
-def _elicitation_callback(screen: DemoScreen, person: Person) -> ElicitationFnT:
+async def _call_with_tasks(
+    screen: DemoScreen, row: CallerRow, url: str, arguments: Mapping[str, Any], mode: str, ask: ElicitationFnT | None
+) -> tuple[str, Mapping[str, Any]]:
+    """Call as a host with tasks: receive a task, and follow it."""
+    async with TaskClient(url, mode=mode, elicitation_callback=ask) as client:
+        handle = await client.call(TOOL, arguments)
+        task_id = handle.task_id or ""
+        row.has_task = True
+        screen.print_event(f"{row.name} receives a task at once: {task_id[:12]}…")
+        async for update in handle:
+            done = row.total if update.is_ended else update.progress.done if update.progress else None
+            screen.update(row, status=update.status, message=update.message or "", done=done)
+        result = await handle.result()
+    return task_id, _value_of(result)
+
+
+async def _call_without_tasks(
+    screen: DemoScreen, row: CallerRow, url: str, arguments: Mapping[str, Any]
+) -> tuple[str, Mapping[str, Any]]:
+    """Call as a host without tasks: its model reads the answer, and sends the next call."""
+    connection = ServerConnection(url, lambda: Client(url, mode="legacy"), reconnect_timeout=30.0, clock=SystemClock())
+    await connection.open()
+    try:
+        screen.update(row, status="waits", message="an ordinary call, which stays open")
+        result, task_id = await (await connection.client()).call_tool(TOOL, dict(arguments)), ""
+        while (task := _live_task(result)) is not None:
+            task_id, next_call = task["task_id"], task["next"]
+            tool, call = next_call["tool"], next_call["arguments"]
+            row.has_task = True
+            screen.print_event(f"{row.name} receives a text about the task: its model calls {tool}")
+            screen.update(row, status=task["status"], message=f"its model calls {tool}", done=task.get("progress"))
+            send = partial(Client.call_tool, name=tool, arguments=call)
+            result = await connection.request(send, response_timeout=None)
+        screen.update(row, status="completed", message="", done=row.total)
+        return task_id, _value_of(result)
+    finally:
+        await connection.close()
+
+
+def _live_task(result: CallToolResult) -> Mapping[str, Any] | None:
+    """Return the answer's data about a task that has not ended; None if it has."""
+    task = as_object(cast("Json", result.structured_content))
+    return task if "task_id" in task and "next" in task else None
+
+
+def _value_of(result: CallToolResult) -> Mapping[str, Any]:
+    """Return the tool's result.
+
+    Raises:
+        MCPError: the tool returned an error.
+    """
+    if result.is_error:
+        texts = [block.text for block in result.content if isinstance(block, TextContent)]
+        raise MCPError(-32_000, " ".join(texts))
+    return cast("Mapping[str, Any]", result.structured_content)
+
+
+def _elicitation_callback(screen: DemoScreen) -> ElicitationFnT:
     async def ask(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
         del context
         screen.pause()
         try:
-            is_yes, source = await person.ask(params.message)
+            is_yes, source = await _ask_person(screen.console, params.message)
         finally:
             screen.start()
         screen.print_event(f"the task asks: {params.message} {'Yes' if is_yes else 'No'} ({source})", "cyan")
@@ -121,8 +219,7 @@ OK = ("  ok  ", GOOD)
 
 async def run(console: Console, folder: Path, show: DisplayMode) -> tuple[DemoResult, Sequence[HistoryEntry]]:
     """Run the demo, and return its outcome and the history of the first task."""
-    person = Person(console, is_there=console.is_terminal and sys.stdin.isatty())
-    outcome = await run_scenario(DemoScreen(console, show), folder, person)
+    outcome = await run_scenario(DemoScreen(console, show), folder)
     async with open_store(folder / "tasks.db") as store:
         task_id = TaskId(next(iter(outcome.tasks.values())))
         history = await store.history(task_id, Scope.for_namespace("demo"), now=SystemClock().now())
@@ -176,9 +273,6 @@ def demo(
 
     The callers call the same tool, with different protocols.
     """
-    # Imported here: the SDK takes most of a second to import, and other commands don't need it.
-    from raincheck.cli.remote.connect import silence_library_logs
-
     # The display reports broken connections instead of the SDK's log.
     silence_library_logs()
     console = Console(quiet=as_json)
@@ -187,9 +281,7 @@ def demo(
     if as_json:
         facts = {"results": outcome.results, "tasks": outcome.tasks, "printed_twice": outcome.printed_twice}
         typer.echo(
-            json.dumps(
-                facts | {"right": outcome.is_correct, "history": [history_entry_to_json(entry) for entry in history]}
-            )
+            json.dumps({**facts, "right": outcome.is_correct, "history": list(map(history_entry_to_json, history))})
         )
     else:
         print_summary(console, outcome, history)

@@ -2,14 +2,12 @@
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from raincheck.cli.exit_codes import echo_err
-from raincheck.client.updates import TaskProgress as Amount
-from raincheck.client.updates import Update
+from raincheck.client import TaskProgress
 from raincheck.core.lifecycle import Status
 from raincheck.operations.describe import format_id, printable
 from raincheck.wire.fallback_text import clip_text
@@ -21,44 +19,50 @@ LOST, BACK = "connection lost, reconnecting", "reconnected"
 TERMINAL_STATUSES = (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
 
 
-class ProgressDisplay(Protocol):
-    """Displays the progress of a call."""
+class ProgressDisplay:
+    """Shows the progress of a call: prints a line for each change, without a terminal."""
+
+    def __init__(self) -> None:
+        self._tool = self._last = ""
 
     def start(self, tool: str, task_id: str | None) -> None:
         """Show which tool is called, and as which task."""
-        ...
+        self._tool = printable(tool)
+        if task_id is not None:
+            echo_err(f"{self._tool} is task {printable(task_id)}")
 
-    def show(self, amount: Amount | None, message: str | None, status: str) -> None:
+    def show(self, progress: TaskProgress | None, message: str | None, status: str) -> None:
         """Show the progress."""
-        ...
+        # With its last progress, a task that has ended would look as if it had stopped early.
+        amount = [] if progress is None or status in TERMINAL_STATUSES else [format_progress(progress)]
+        parts = [status.replace("_", " "), *amount, *([message] if message else [])]
+        line = printable(clip_text(", ".join(dict.fromkeys(parts))))
+        if line != self._last:
+            echo_err(f"{self._tool}: {line}")
+        self._last = line
 
     def on_disconnect(self) -> None:
         """Show that the server does not respond, and that the client is reconnecting."""
-        ...
+        echo_err(f"{self._tool}: {LOST}")
 
     def on_reconnect(self) -> None:
         """Show that the server responds again."""
-        ...
+        echo_err(f"{self._tool}: {BACK}")
 
     @contextmanager
     def suspend(self) -> Generator[None]:
         """Suspend the display while other text is printed."""
-        ...
+        yield
 
     def close(self) -> None:
         """Restore the terminal."""
-        ...
 
 
-def show_update(display: ProgressDisplay, update: Update) -> None:
-    """Show the progress of a task."""
-    display.show(update.progress, update.message, str(update.status))
-
-
-class BarDisplay:
+class BarDisplay(ProgressDisplay):
     """Shows a progress bar on a terminal, and removes it at the end."""
 
     def __init__(self, console: Console) -> None:
+        super().__init__()
         self._bar = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
@@ -69,7 +73,7 @@ class BarDisplay:
             transient=True,
         )
         self._row = self._bar.add_task("", start=False, total=None, amount="")
-        self._tool = self._description = ""
+        self._description = ""
         self._is_closed = False
 
     def start(self, tool: str, task_id: str | None) -> None:
@@ -82,14 +86,13 @@ class BarDisplay:
                 f"task {format_id(task_id)}", style="dim", markup=False, highlight=False, soft_wrap=True
             )
 
-    def show(self, amount: Amount | None, message: str | None, status: str) -> None:
+    def show(self, progress: TaskProgress | None, message: str | None, status: str) -> None:
         text = printable(clip_text(message or status.replace("_", " "), MAX_MESSAGE_LENGTH))
         self._description = f"{self._tool}: {text}"
-        self._bar.update(
-            self._row, description=self._description, amount="" if amount is None else format_progress(amount)
-        )
-        if amount is not None and amount.total:
-            self._bar.update(self._row, completed=amount.done, total=amount.total)
+        amount = "" if progress is None else format_progress(progress)
+        self._bar.update(self._row, description=self._description, amount=amount)
+        if progress is not None and progress.total:
+            self._bar.update(self._row, completed=progress.done, total=progress.total)
 
     def on_disconnect(self) -> None:
         self._show_connection(f"{self._tool}: {LOST}", LOST)
@@ -119,39 +122,5 @@ class BarDisplay:
         self._bar.stop()
 
 
-class LineDisplay:
-    """Prints a line for each change, without a terminal."""
-
-    def __init__(self) -> None:
-        self._tool = self._last = ""
-
-    def start(self, tool: str, task_id: str | None) -> None:
-        self._tool = printable(tool)
-        if task_id is not None:
-            echo_err(f"{self._tool} is task {printable(task_id)}")
-
-    def show(self, amount: Amount | None, message: str | None, status: str) -> None:
-        # With its last progress, a task that has ended would look as if it had stopped early.
-        progress = [] if amount is None or status in TERMINAL_STATUSES else [format_progress(amount)]
-        parts = [status.replace("_", " "), *progress, *([message] if message else [])]
-        line = printable(clip_text(", ".join(dict.fromkeys(parts))))
-        if line != self._last:
-            echo_err(f"{self._tool}: {line}")
-        self._last = line
-
-    def on_disconnect(self) -> None:
-        echo_err(f"{self._tool}: {LOST}")
-
-    def on_reconnect(self) -> None:
-        echo_err(f"{self._tool}: {BACK}")
-
-    @contextmanager
-    def suspend(self) -> Generator[None]:
-        yield
-
-    def close(self) -> None:
-        """Do nothing: there is nothing to close."""
-
-
-def format_progress(amount: Amount) -> str:
-    return f"{amount.done:g}" if amount.total is None else f"{amount.done:g} of {amount.total:g}"
+def format_progress(progress: TaskProgress) -> str:
+    return f"{progress.done:g}" if progress.total is None else f"{progress.done:g} of {progress.total:g}"

@@ -24,7 +24,6 @@ from raincheck.wire.fallback_text import clip_text
 
 if TYPE_CHECKING:
     # Commands that print tasks alone need no SDK, and importing it takes most of a second.
-    from mcp.client import Client
     from mcp_types import CallToolResult, ContentBlock, Tool
 
 STYLES = {
@@ -41,10 +40,10 @@ FILE_WIDTH = 240
 """The width of output to a file or a pipe, in columns: there is no screen to fit, and programs search for lines."""
 
 
-def make_console(*, is_error: bool = False, width: int = FILE_WIDTH) -> Console:
+def make_console(console: Console | None = None, *, is_error: bool = False, width: int = FILE_WIDTH) -> Console:
     """Return a console as wide as the terminal and with colours, or a wide and plain one without a terminal."""
-    console = Console(stderr=is_error)
-    return console if console.is_terminal else Console(stderr=is_error, width=width, color_system=None)
+    console = console or Console(stderr=is_error)
+    return console if console.is_terminal else Console(file=console.file, width=width, color_system=None)
 
 
 def format_status(task: Task) -> Text:
@@ -59,23 +58,6 @@ def format_phase(task: Task) -> Text:
 
 def _styled(task: Task, text: str) -> Text:
     return Text(text, TOOL_ERROR if task.is_error else STYLES[task.status])
-
-
-MAX_PAGES = 100
-"""The maximum number of pages of a tool list: a server whose cursors form a cycle must not hang the command."""
-
-
-async def list_tools(client: "Client") -> "list[Tool]":
-    """Return all tools of a server."""
-    tools: list[Tool] = []
-    cursor: str | None = None
-    for _ in range(MAX_PAGES):
-        page = await client.list_tools(cursor=cursor)
-        tools += page.tools
-        cursor = page.next_cursor
-        if cursor is None:
-            break
-    return tools
 
 
 def find_tool(tools: "list[Tool]", name: str) -> "Tool":

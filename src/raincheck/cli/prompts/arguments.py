@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from raincheck.cli.exit_codes import UsageError
+from raincheck.core.json_schema import InvalidSchema, SchemaValidator, check_schema
 from raincheck.wire.fallback_text import clip_text
 
 Schema = Mapping[str, Any]
@@ -242,21 +243,13 @@ def describe_argument(name: str, schema: Schema, *, note: str = "") -> str:
 
 def validation_errors(arguments: Mapping[str, Any], schema: Schema) -> list[tuple[list[str], str]]:
     """Return the paths at which an object does not match a schema, each with the error."""
-    # Imported here: this takes a tenth of a second.
-    from jsonschema.exceptions import SchemaError
-    from jsonschema.validators import validator_for
-    from referencing import Registry
-    from referencing.exceptions import Unresolvable
-
     try:
-        kind = validator_for(schema)
-        kind.check_schema(dict(schema))
-        # With an empty registry, so that no schema makes the command fetch a URL.
-        errors: list[Any] = list(kind(schema, registry=Registry()).iter_errors(dict(arguments)))
-    except (SchemaError, Unresolvable, RecursionError):
+        check_schema(dict(schema))
+        errors = list(SchemaValidator(schema).errors(dict(arguments)))
+    except InvalidSchema:
         # The schema is invalid, not the arguments: the server will check them.
         return []
-    return [([str(part) for part in error.absolute_path], clip_text(str(error.message))) for error in errors]
+    return [([str(part) for part in error.absolute_path], clip_text(error.message)) for error in errors]
 
 
 def _invalid_argument(path: list[str], message: str, schema: Schema) -> str:

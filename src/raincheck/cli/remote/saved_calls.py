@@ -6,12 +6,11 @@ from dataclasses import asdict, replace
 import typer
 from rich.table import Table
 
-from raincheck.cli.exit_codes import ExitCode, UsageError
+from raincheck.cli.exit_codes import ExitCode, UsageError, echo_err
 from raincheck.cli.output.results import make_console
 from raincheck.client import SavedCalls, TaskRef
 from raincheck.errors import ConfigurationError
-from raincheck.operations.describe import SHORT_ID_LENGTH, format_json, printable
-from raincheck.operations.redact import redact_server
+from raincheck.operations.describe import SHORT_ID_LENGTH, format_id, format_json, printable, redact_server
 
 MAX_IDS_SHOWN = 5
 
@@ -99,6 +98,17 @@ async def print_saved_calls(saved_calls: SavedCalls, *, as_json: bool) -> ExitCo
     for short_id, task_ref in zip(ids, task_refs, strict=True):
         table.add_row(short_id, printable(task_ref.tool), printable(task_ref.taken_at), printable(task_ref.server))
     console.print(table)
+    return ExitCode.SUCCESS
+
+
+async def forget_task(saved_calls: SavedCalls, id_prefix: str, *, as_json: bool) -> ExitCode:
+    """Remove a saved call."""
+    task_ref = await find_task_ref(saved_calls, id_prefix)
+    await saved_calls.remove(task_ref)
+    if as_json:
+        typer.echo(format_json({"task_id": task_ref.task_id, "forgotten": True}))
+    name = f"task {format_id(task_ref.task_id)} of {printable(redact_server(task_ref.server))}"
+    echo_err(f"removed {name} from the saved calls. The task itself was not cancelled")
     return ExitCode.SUCCESS
 
 

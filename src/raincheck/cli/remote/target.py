@@ -1,4 +1,4 @@
-"""Server targets of a command: a URL, a command line, or a Unix socket.
+"""Server targets of a command: a URL, a command line, or a Unix socket; and why one can't be reached.
 
 Secrets in a URL are sent to the server, but neither saved nor shown. On a Unix socket each message is one line, as
 on stdio.
@@ -12,10 +12,11 @@ import shutil
 import sys
 import tempfile
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import IO, Protocol, TextIO, cast
+from typing import IO, TextIO, cast
 from urllib.parse import urlsplit
 
 import anyio
@@ -29,11 +30,80 @@ from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
 from raincheck.cli.exit_codes import UsageError
-from raincheck.client import record_http_status
+from raincheck.client import CallLost, InvalidResponse, RequestRefused, ServerUnreachable, record_http_status
+from raincheck.client.client import default_server_name
 from raincheck.client.errors import NO_SERVER
-from raincheck.client.options import default_server_name
-from raincheck.operations.describe import printable
-from raincheck.operations.redact import MIN_SECRET_LENGTH, redact_command
+from raincheck.operations.describe import MIN_SECRET_LENGTH, printable, redact_command
+
+HINTS = {
+    "connection attempts failed": "no server listens there: start it, or check the address",
+    "Connection refused": "no server listens there: start it, or check the address",
+    "No such file": "no server listens there: start it, or check the path",
+    "Method not found": "it does not respond like an MCP server: check the address",
+    "Name or service not known": "the host does not exist: check the address",
+    "Unexpected content type": NO_SERVER,
+    "Failed to parse": NO_SERVER,
+    "missing an 'http": "the address names no host: correct it",
+    "Connection closed": "it exited, or closed the connection, before it responded: check that it is an MCP server, "
+    "and that it starts",
+}
+"""Remedies by a part of the error message."""
+
+
+class CallTarget(ABC):
+    """A server that a command connects to."""
+
+    name: str
+    """The address with which to reach the server later, also from a different folder."""
+    display_name: str
+    """The server's name for display."""
+    ends_with_command = False
+    """Whether this command starts the server, which ends with the command."""
+    has_secret = False
+    """Whether the address contains a secret, so that `name` is not enough to reach the server."""
+
+    @abstractmethod
+    def connect(self) -> Transport:
+        """Return a new connection."""
+
+    def redact(self, text: str) -> str:
+        """Return a text about the server without the secrets in its address."""
+        return text
+
+    def hint(self) -> str | None:
+        """Return a remedy for the server's last response."""
+        return None
+
+    def format_stderr(self) -> str:
+        """Return the last lines of the stderr of a server that this command started, as the end of a message."""
+        return ""
+
+    def explain_lost(self, error: CallLost) -> str:
+        """Explain what to do about a call for which it is unknown whether it has started."""
+        advice = (
+            "The key does not help: the server does not declare that it accepts keys from you for this tool"
+            if error.has_key
+            else "If it must not run twice, use --idempotency-key from the first call on, if the server can identify "
+            "you"
+        )
+        return (
+            f"the connection to {self.display_name} broke during a call of {error.tool!r}, so it is unknown whether "
+            f"the call was started: check before you call again. {advice}{self.format_stderr()}"
+        )
+
+    def explain_unreachable(self, error: ServerUnreachable | InvalidResponse) -> str:
+        """Explain why the server can't be reached, and what to do."""
+        # Replace the name first: once its secrets are removed, it would not be found. Not every secret can be removed.
+        message, hint = self.redact(str(error).replace(self.name, self.display_name)), self.hint()
+        if isinstance(error, RequestRefused):
+            refused = f"{self.display_name} refused the request (HTTP {error.status})"
+            return message if hint is None else f"{refused}: {hint}"
+        # The first line of a library's message is meant for users.
+        before, mark, reason = message.partition("can't be reached: ")
+        text = f"{before}{mark}{reason.partition(chr(10))[0]}"
+        hint = hint or next((hint for part, hint in HINTS.items() if part in text), None)
+        return f"{text}{'' if hint is None else f'; {hint}'}{self.format_stderr()}"
+
 
 HTTP_TIMEOUT = httpx2.Timeout(30, read=300)
 """The timeouts of the SDK's own client, in seconds: a stream may be silent for long."""
@@ -53,10 +123,8 @@ AUTH_STATUSES = (401, 403)
 SECRETS_HINT = "or --server with the secrets in the address, which are not saved"
 
 
-class UrlTarget:
+class UrlTarget(CallTarget):
     """A server at a URL, over Streamable HTTP."""
-
-    ends_with_command = False
 
     def __init__(self, url: str, headers: Mapping[str, str], *, is_saved: bool) -> None:
         self.name = self.display_name = default_server_name(url) or url
@@ -67,11 +135,8 @@ class UrlTarget:
         self._headers = dict(headers)
         self._status = 0
 
-    def connect(self) -> Transport:
-        return self._connected()
-
     @asynccontextmanager
-    async def _connected(self) -> AsyncGenerator[TransportStreams]:
+    async def connect(self) -> AsyncGenerator[TransportStreams]:
         async with (
             httpx2.AsyncClient(
                 headers=self._headers,
@@ -85,9 +150,6 @@ class UrlTarget:
     async def _record_status(self, response: httpx2.Response) -> None:
         # The SDK reports that there was an error, but not the status.
         self._status = response.status_code
-
-    def stderr_tail(self) -> str:
-        return ""
 
     def hint(self) -> str | None:
         if self._status >= HTTP_SERVER_ERROR:
@@ -103,6 +165,13 @@ class UrlTarget:
                 text = text.replace(secret, self.name if secret == self._url else "")
         return text
 
+
+UNIX = "unix:"
+
+VARIABLE = re.compile(r"\w+=")
+
+STDERR_LINES = 8
+"""The number of lines of a server's stderr to show after it failed."""
 
 MAX_LINE_BYTES = 64 * 2**20
 """The maximum size of a message in bytes. Results are bounded by their servers, not by this client."""
@@ -155,55 +224,8 @@ def _message(line: bytes) -> SessionMessage | Exception:
         return error
 
 
-UNIX = "unix:"
-
-VARIABLE = re.compile(r"\w+=")
-
-STDERR_LINES = 8
-"""The number of lines of a server's stderr to show after it failed."""
-
-
-class CallTarget(Protocol):
-    """A server that a command connects to."""
-
-    @property
-    def name(self) -> str:
-        """The address with which to reach the server later, also from a different folder."""
-        ...
-
-    @property
-    def display_name(self) -> str:
-        """The server's name for display."""
-        ...
-
-    ends_with_command: bool
-    """Whether this command starts the server, which ends with the command."""
-
-    has_secret: bool
-    """Whether the address contains a secret, so that `name` is not enough to reach the server."""
-
-    def connect(self) -> Transport:
-        """Return a new connection."""
-        ...
-
-    def redact(self, text: str) -> str:
-        """Return a text about the server without the secrets in its address."""
-        ...
-
-    def stderr_tail(self) -> str:
-        """Return the last lines of the server's stderr."""
-        ...
-
-    def hint(self) -> str | None:
-        """Return a remedy for the server's last response."""
-        ...
-
-
-class UnixTarget:
+class UnixTarget(CallTarget):
     """A server on a Unix socket."""
-
-    ends_with_command = False
-    has_secret = False
 
     def __init__(self, path: Path) -> None:
         self.display_name = f"{UNIX}{path}"
@@ -212,21 +234,11 @@ class UnixTarget:
     def connect(self) -> Transport:
         return unix_client(self.name.removeprefix(UNIX))
 
-    def stderr_tail(self) -> str:
-        return ""
 
-    def hint(self) -> str | None:
-        return None
-
-    def redact(self, text: str) -> str:
-        return text
-
-
-class CommandTarget:
+class CommandTarget(CallTarget):
     """A server started as a child process on stdio. It inherits the whole environment, as in a shell."""
 
     ends_with_command = True
-    has_secret = False
 
     def __init__(self, words: list[str], folder: Path, *, shows_stderr: bool) -> None:
         self._redacted = redact_command(words)
@@ -245,15 +257,12 @@ class CommandTarget:
             weakref.finalize(self, self._log.close)
         return stdio_client(self._parameters, errlog=cast("TextIO", self._log or sys.stderr))
 
-    def stderr_tail(self) -> str:
+    def format_stderr(self) -> str:
         if self._log is None:
             return ""
         self._log.seek(0)
         lines = [printable(line) for line in self.redact(self._log.read()).splitlines() if line.strip()]
-        return "\n".join(f"  {line}" for line in lines[-STDERR_LINES:])
-
-    def hint(self) -> str | None:
-        return None
+        return "".join(["\nIts stderr:", *(f"\n  {line}" for line in lines[-STDERR_LINES:])]) if lines else ""
 
     def redact(self, text: str) -> str:
         return self._redacted.redact(text)

@@ -1,37 +1,72 @@
-"""Shared code of the task protocols: the protocol interface, tool calls, task requests and the SDK extension.
+"""Shared code of the task protocols: the protocol interface, tool calls and requests about tasks.
 
 `TaskProtocol` is the common interface for 2026-07-28, 2025-11-25 and the fallback tools. A tool call returns a result,
-a task, or a text about a task.
-
-The SDK's client supports neither the methods of tasks nor calls that request a task. It validates the response to
-`tools/call` against the result type of the version, which has no tasks there. Such a call therefore bypasses the
-validation; every other request uses the session's public API. The server's tools are listed once for each connection.
-`TasksExtension` declares to the SDK that the client accepts tasks, and handles the tasks that it receives.
+a task, or a text about a task. The server's tools are listed once for each connection.
 """
 
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, Self, TypeVar, cast
+from functools import partial
+from typing import Annotated, Any, ClassVar, Self, TypeGuard, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from mcp.client import Client
-from mcp.client.extension import ClaimContext, ClientExtension, NotificationBinding, ResultClaim
 from mcp.client.session import ClientSession  # noqa: TC002 - with the runtime imports
-from mcp.shared.dispatcher import CallOptions  # noqa: TC002 - with the runtime imports
 from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS, CallToolResult, PaginatedRequestParams, Request, Result, Tool
-from pydantic import BaseModel, ConfigDict, ValidationError
+from mcp_types import INVALID_PARAMS, CallToolResult, ListToolsResult, PaginatedRequestParams, Request, Result, Tool
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 
 from raincheck.client.errors import InvalidResponse
-from raincheck.client.protocols.models import CreatedTask2026
+from raincheck.client.inputs import Question
 from raincheck.client.saved_calls import ProtocolName
-from raincheck.client.tracker import TrackedTask
-from raincheck.client.updates import Question, TaskProgress, Update
-from raincheck.errors import TaskNotFound
+from raincheck.client.tracker import TaskProgress, TrackedTask, Update
+from raincheck.core.lifecycle import Status
+from raincheck.errors import CancelRefused, TaskNotFound
 from raincheck.wire.fallback_text import TASK_META_KEY, TOOLS_META_KEY
+from raincheck.wire.fields import LARGEST_INTEGER, as_object
 from raincheck.wire.results import SUPPORTS_KEYS_META_KEY
-from raincheck.wire.v2026 import EXTENSION
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Return whether the value is a finite number in the safe range: NaN and infinity are not."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return -LARGEST_INTEGER <= value <= LARGEST_INTEGER
+
+
+def read_progress(done: object, total: object) -> TaskProgress | None:
+    """Parse a task's progress; None if it is not a number."""
+    if not is_number(done):
+        return None
+    return TaskProgress(float(done), float(total) if is_number(total) else None)
+
+
+def _seconds(milliseconds: object) -> float | None:
+    return float(milliseconds) / 1_000 if is_number(milliseconds) else None
+
+
+def _status(value: object) -> Status:
+    return Status(value) if isinstance(value, str) and value in set(Status) else Status.WORKING
+
+
+Seconds = Annotated[float | None, BeforeValidator(_seconds)]
+"""An interval that is sent in milliseconds; None if it is not a valid number."""
+OptionalText = Annotated[str | None, BeforeValidator(lambda value: value if isinstance(value, str) else None)]
+InitialStatus = Annotated[Status, BeforeValidator(_status)]
+"""The status of a task that was just created. Only the id of such a task matters: its status can be polled."""
+
+
+class TaskResult(Result):
+    """The fields of a task that both versions have."""
+
+    model_config = ConfigDict(extra="allow")
+    task_id: str = Field(min_length=1)
+    status: Status
+    status_message: OptionalText = None
+
 
 ResultT = TypeVar("ResultT", bound=Result)
 
@@ -70,15 +105,6 @@ async def send_task_request(
         if error.error.code == INVALID_PARAMS and method == "tasks/get":
             raise TaskNotFound(task_id) from error
         raise
-
-
-async def call_raw(client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Call a tool, and return the server's unvalidated response."""
-    dispatcher = client.session._dispatcher  # pyright: ignore[reportPrivateUsage] - see the module's docstring
-    options: CallOptions = {}
-    if client.read_timeout_seconds is not None:
-        options["timeout"] = client.read_timeout_seconds
-    return await dispatcher.send_raw_request("tools/call", params, options)
 
 
 @contextmanager
@@ -149,47 +175,47 @@ class CallOutcome:
     """The token under which its progress is reported."""
 
 
-class TaskProtocol(Protocol):
+class TaskProtocol(ABC):
     """A way to follow tasks. Implementations do not retry: their callers do."""
 
     async def start(self, client: Client, call: CallRequest) -> CallOutcome:
         """Call a tool."""
-        ...
+        return await call_tool(client, call)
 
+    @abstractmethod
     async def poll(self, client: Client, tracked: TrackedTask) -> Update:
         """Return the task's current state."""
-        ...
 
+    @abstractmethod
     async def fetch_result(self, client: Client, tracked: TrackedTask, update: Update) -> CallToolResult:
         """Return the result of a task that has ended, and was not cancelled.
 
         Raises:
             MCPError: the task failed.
         """
-        ...
 
+    @abstractmethod
     async def run_callbacks(self, client: Client, tracked: TrackedTask, question: Question | None) -> bool:
         """Run the client's callbacks for a question, or for all that the server sends until the task has ended.
 
         Returns whether the task has changed. An unchanged task is polled again at its interval.
         """
-        ...
 
+    @abstractmethod
     async def answer(self, client: Client, tracked: TrackedTask, answers: Answers) -> None:
         """Answer the task's questions."""
-        ...
 
+    @abstractmethod
     async def cancel(self, client: Client, tracked: TrackedTask) -> None:
         """Request that the task stops. A task that has ended does not change.
 
         Raises:
             CancelRefused: the task's workflow does not allow it.
         """
-        ...
 
-    async def listen(self, client: Client, tracked: TrackedTask, update: Update) -> bool:
+    async def listen(self, client: Client, tracked: TrackedTask, update: Update) -> bool:  # noqa: ARG002 - of the protocols that listen
         """Wait for change notifications, for a while. Returns whether it makes sense to listen again."""
-        ...
+        return False
 
 
 MAX_PAGES = 100
@@ -226,30 +252,31 @@ class ToolCache:
         tools_by_name = self._known.get(client.session)
         if tools_by_name is None:
             with map_validation_errors("the list of tools"):
-                tools_by_name = await _list_tools(client)
+                tools = await read_all_tools(partial(self._read_page, client))
+            tools_by_name = {tool.name: ToolInfo.of(tool) for tool in tools}
             self._known[client.session] = tools_by_name
         return tools_by_name.get(tool, ToolInfo())
+
+    async def _read_page(self, client: Client, cursor: str | None) -> ListToolsResult:
+        params = {"cursor": cursor, "_meta": {SUPPORTS_KEYS_META_KEY: True}}
+        return await client.session.list_tools(params=PaginatedRequestParams.model_validate(params))
 
     def invalidate(self, client: Client) -> None:
         """List the tools again on the next use."""
         self._known.pop(client.session, None)
 
 
-async def _list_tools(client: Client) -> Mapping[str, ToolInfo]:
-    tools: dict[str, ToolInfo] = {}
+async def read_all_tools(read_page: Callable[[str | None], Awaitable[ListToolsResult]]) -> list[Tool]:
+    """Return all tools of a server. `read_page` is called with a cursor; None for the first page."""
+    tools: list[Tool] = []
     cursor: str | None = None
     for _ in range(MAX_PAGES):
-        params = {"cursor": cursor, "_meta": {SUPPORTS_KEYS_META_KEY: True}}
-        page = await client.session.list_tools(params=PaginatedRequestParams.model_validate(params))
-        tools |= {tool.name: ToolInfo.of(tool) for tool in page.tools}
+        page = await read_page(cursor)
+        tools += page.tools
         cursor = page.next_cursor
         if cursor is None:
             break
     return tools
-
-
-ChangeCallback = Callable[[str], None]
-"""Called with the id of a task that has changed."""
 
 
 class TaskPlaceholder(CallToolResult):
@@ -257,39 +284,7 @@ class TaskPlaceholder(CallToolResult):
 
     model_config = ConfigDict(extra="allow")
     is_error: bool = True
-    created: CreatedTask2026
-
-
-class _StatusNotification(BaseModel):
-    model_config = ConfigDict(extra="allow")
-    taskId: str  # noqa: N815 - the name on the wire
-
-
-class TasksExtension(ClientExtension):
-    """Declares the tasks extension to the SDK, and forwards created tasks and notifications."""
-
-    identifier = EXTENSION
-
-    def __init__(self, on_change: ChangeCallback) -> None:
-        self._on_change = on_change
-
-    def claims(self) -> Sequence[ResultClaim[Any]]:
-        return [ResultClaim(result_type="task", model=CreatedTask2026, resolve=_wrap_task)]
-
-    def notifications(self) -> Sequence[NotificationBinding[Any]]:
-        methods = ("notifications/tasks", "notifications/tasks/status")
-        return [
-            NotificationBinding(method=method, params_type=_StatusNotification, handler=self._handle_notification)
-            for method in methods
-        ]
-
-    async def _handle_notification(self, changed: _StatusNotification) -> None:
-        self._on_change(changed.taskId)
-
-
-async def _wrap_task(created: CreatedTask2026, ctx: ClaimContext) -> CallToolResult:
-    del ctx
-    return TaskPlaceholder(content=[], created=created)
+    task_id: str
 
 
 async def call_tool(client: Client, call: CallRequest) -> CallOutcome:
@@ -312,10 +307,25 @@ async def call_tool(client: Client, call: CallRequest) -> CallOutcome:
 def read_call_result(result: CallToolResult) -> CallOutcome:
     """Return the outcome of a call: its result, or the task that the result contains."""
     if isinstance(result, TaskPlaceholder):
-        return CallOutcome(task_id=result.created.task_id, protocol="2026-07-28")
+        return CallOutcome(task_id=result.task_id, protocol="2026-07-28")
     meta: Mapping[str, Any] = result.meta or {}
     task_id, tools = meta.get(TASK_META_KEY), meta.get(TOOLS_META_KEY)
     if not isinstance(task_id, str) or not isinstance(tools, Mapping) or result.is_error:
         return CallOutcome(result)
     names = {str(purpose): str(name) for purpose, name in cast("Mapping[Any, Any]", tools).items()}
     return CallOutcome(task_id=task_id, protocol="plain", tools=names)
+
+
+CANCEL_REFUSED_TEXT = re.compile(
+    r"can't be cancelled \(([\w-]+)\): (.*?)(?:\. It (?:goes on|continues)\.)?$", re.DOTALL
+)
+"""Matches the reason code and the explanation in the text of a server of any version."""
+
+
+def parse_cancel_refusal(task_id: str, data: Any) -> CancelRefused | None:  # noqa: ANN401 - any JSON from a server
+    """Parse a refusal in its machine-readable form; None if the data has another form."""
+    reason, message = (as_object(data).get(name) for name in ("reason", "message"))
+    if not isinstance(reason, str) or not isinstance(message, str):
+        return None
+    match = CANCEL_REFUSED_TEXT.search(message)
+    return CancelRefused(task_id, reason, message if match is None else match[2])

@@ -9,20 +9,18 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult
 
 from raincheck.client.errors import InvalidResponse
+from raincheck.client.inputs import Question
 from raincheck.client.protocols.base import (
+    CANCEL_REFUSED_TEXT,
     Answers,
-    CallOutcome,
-    CallRequest,
-    call_tool,
+    TaskProtocol,
     map_schema_errors,
     map_validation_errors,
+    read_progress,
 )
-from raincheck.client.protocols.models import read_progress
-from raincheck.client.tracker import TrackedTask
-from raincheck.client.transport_errors import check_cancel_text
-from raincheck.client.updates import Question, Update
+from raincheck.client.tracker import TrackedTask, Update
 from raincheck.core.lifecycle import Status
-from raincheck.errors import InvalidValue, TaskNotFound
+from raincheck.errors import CancelRefused, InvalidValue, TaskNotFound
 from raincheck.wire.fallback_text import TASK_META_KEY
 from raincheck.wire.fields import as_list, as_object
 
@@ -30,11 +28,8 @@ _METHODS = {"reply": "sampling/createMessage", "roots": "roots/list"}
 """The methods of the kinds of questions. All other kinds are forms and links."""
 
 
-class FallbackProtocol:
+class FallbackProtocol(TaskProtocol):
     """For servers of all other kinds. A server without tasks answers a call when its work is done."""
-
-    async def start(self, client: Client, call: CallRequest) -> CallOutcome:
-        return await call_tool(client, call)
 
     async def poll(self, client: Client, tracked: TrackedTask) -> Update:
         return _read(await self._call(client, tracked, "status"), tracked.task_id)
@@ -58,7 +53,9 @@ class FallbackProtocol:
                 raise InvalidValue(_text(result))
 
     async def cancel(self, client: Client, tracked: TrackedTask) -> None:
-        check_cancel_text(tracked.task_id, _text(await self._call(client, tracked, "cancel")))
+        refused = CANCEL_REFUSED_TEXT.search(_text(await self._call(client, tracked, "cancel")))
+        if refused is not None:
+            raise CancelRefused(tracked.task_id, refused[1], refused[2])
 
     async def listen(self, client: Client, tracked: TrackedTask, update: Update) -> bool:
         if update.status is Status.WORKING:

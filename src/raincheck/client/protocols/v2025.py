@@ -1,47 +1,68 @@
-"""Tasks in the protocol of 2025-11-25: the client requests a task, and fetches its result."""
+"""Tasks in the protocol of 2025-11-25: the client requests a task, and fetches its result.
 
-from dataclasses import replace
+The SDK's client can't request a task: it validates the response to `tools/call` against the result type of the version,
+which has no tasks there. Such a call therefore bypasses the validation.
+"""
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from mcp.client import Client
+from mcp.shared.dispatcher import CallOptions  # noqa: TC002 - with the runtime imports
 from mcp.shared.exceptions import MCPError
-from mcp_types import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    METHOD_NOT_FOUND,
-    CallToolResult,
-)
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, CallToolResult, Result
 
+from raincheck.client.connection import classify_loss
 from raincheck.client.errors import InvalidResponse
+from raincheck.client.inputs import Question
 from raincheck.client.protocols.base import (
     Answers,
     AnyResult,
     CallOutcome,
     CallRequest,
+    InitialStatus,
+    Seconds,
+    TaskProtocol,
+    TaskResult,
     ToolCache,
-    call_raw,
     call_tool,
     map_schema_errors,
     map_validation_errors,
+    parse_cancel_refusal,
     read_call_result,
     read_result,
     send_task_request,
 )
-from raincheck.client.protocols.models import CreatedTask2025, Task2025
-from raincheck.client.tracker import TaskTracker, TrackedTask
-from raincheck.client.transport_errors import classify_loss, parse_cancel_refusal
-from raincheck.client.updates import Question, Update
+from raincheck.client.tracker import TrackedTask, Update
 from raincheck.core.lifecycle import Status
 
 
-class Protocol2025:
-    """For servers that declare tasks for tool calls."""
+class Task2025(TaskResult):
+    """A task of 2025-11-25."""
 
-    def __init__(self, tracker: TaskTracker, tool_cache: ToolCache) -> None:
-        self._tracker = tracker
-        self._tool_cache = tool_cache
+    poll_interval: Seconds = None
+
+
+class _NewTask2025(Task2025):
+    status: InitialStatus = Status.WORKING
+
+
+class CreatedTask2025(Result):
+    """The response of 2025-11-25 to a call that asked for a task."""
+
+    task: _NewTask2025
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol2025(TaskProtocol):
+    """For servers that declare tasks for tool calls. They send notifications without a subscription, if at all."""
+
+    tool_cache: ToolCache
 
     async def start(self, client: Client, call: CallRequest) -> CallOutcome:
-        was_cached = self._tool_cache.is_cached(client)
+        was_cached = self.tool_cache.is_cached(client)
         try:
             return await self._start(client, call)
         except MCPError as error:
@@ -50,23 +71,23 @@ class Protocol2025:
             # a second time.
             if error.error.code != METHOD_NOT_FOUND or not was_cached:
                 raise
-            before = (await self._tool_cache.find(client, call.tool)).task_support
-            self._tool_cache.invalidate(client)
-            if (await self._tool_cache.find(client, call.tool)).task_support == before:
+            before = (await self.tool_cache.find(client, call.tool)).task_support
+            self.tool_cache.invalidate(client)
+            if (await self.tool_cache.find(client, call.tool)).task_support == before:
                 raise
             return await self._start(client, call)
 
     async def _start(self, client: Client, call: CallRequest) -> CallOutcome:
-        if (await self._tool_cache.find(client, call.tool)).task_support == "forbidden":
+        if (await self.tool_cache.find(client, call.tool)).task_support == "forbidden":
             return await call_tool(client, call)
-        token = self._tracker.new_progress_token()
+        token = f"raincheck-{secrets.token_hex(8)}"
         params = {
             "name": call.tool,
             "arguments": dict(call.arguments),
             "task": {} if call.ttl is None else {"ttl": round(call.ttl * 1_000)},
             "_meta": {**call.meta, "progressToken": token},
         }
-        response = await call_raw(client, params)
+        response = await _call_raw(client, params)
         if "task" in response:
             with map_validation_errors("the created task"):
                 task = CreatedTask2025.model_validate(response, by_name=False).task
@@ -81,7 +102,14 @@ class Protocol2025:
     async def poll(self, client: Client, tracked: TrackedTask) -> Update:
         in_progress = tracked.inputs_2025.in_progress
         task = await send_task_request(client, "tasks/get", tracked.task_id, Task2025)
-        update = replace(tracked.with_progress(task.to_update()), server_asks=True)
+        update = Update(
+            task_id=task.task_id,
+            status=task.status,
+            message=task.status_message,
+            server_asks=True,
+            poll_after=task.poll_interval,
+        )
+        update = tracked.with_progress(update)
         if update.status is not Status.INPUT_REQUIRED:
             tracked.inputs_2025.cancel_disconnected(in_progress)
             return update
@@ -132,7 +160,11 @@ class Protocol2025:
                 raise
             raise refusal from error
 
-    async def listen(self, client: Client, tracked: TrackedTask, update: Update) -> bool:
-        """Do nothing: servers of 2025-11-25 send notifications without a subscription, if at all."""
-        del client, tracked, update
-        return False
+
+async def _call_raw(client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Call a tool, and return the server's unvalidated response."""
+    dispatcher = client.session._dispatcher  # pyright: ignore[reportPrivateUsage] - see the module's docstring
+    options: CallOptions = {}
+    if client.read_timeout_seconds is not None:
+        options["timeout"] = client.read_timeout_seconds
+    return await dispatcher.send_raw_request("tools/call", params, options)

@@ -17,23 +17,26 @@ from raincheck.conformance.checks import (
     retention,
 )
 
-TOPICS = {
-    "Negotiation": negotiation.CHECKS,
-    "Creating": create.CHECKS,
-    "Times and retention": retention.CHECKS,
-    "Getting": get.CHECKS,
-    "Results": results.CHECKS,
-    "Failing": failure.CHECKS,
-    "Listing": list.CHECKS,
-    "Cancelling": cancel.CHECKS,
-    "Input": inputs.CHECKS,
-    "Status notifications": notifications.CHECKS,
-    "Progress": progress.CHECKS,
-    "Isolation": isolation.CHECKS,
-    "Messages": messages.CHECKS,
-}
+_MODULES = (
+    negotiation,
+    create,
+    retention,
+    get,
+    results,
+    failure,
+    list,
+    cancel,
+    inputs,
+    notifications,
+    progress,
+    isolation,
+    messages,
+)
+
+TOPICS = {module.topic.title: tuple(module.topic.checks) for module in _MODULES}
 """The checks, grouped by topic."""
 
 CHECKS: tuple[Check, ...] = tuple(check for checks in TOPICS.values() for check in checks)
+"""All checks, in the order in which they run."""
 
 __all__ = ["CHECKS", "TOPICS"]

@@ -1,72 +1,49 @@
 """Checks of reading a task with `tasks/get`, and of all methods that take a task id."""
 
 from raincheck.conformance.caller import UNKNOWN_ID, ConformanceClient
-from raincheck.conformance.check import Check, check
-from raincheck.conformance.messages import Message, shorten
-from raincheck.conformance.outcome import RequirementLevel, RequirementNotMet
-from raincheck.conformance.shapes import (
+from raincheck.conformance.check import MUST, MUST_NOT, SHOULD_NOT, Check, Topic
+from raincheck.conformance.connection import Message, shorten
+from raincheck.conformance.requirements import (
     INVALID_PARAMS,
     RELATED_TASK,
+    RequirementNotMet,
+    expect,
     expect_error,
     expect_result,
     expect_task,
     expect_unrelated,
 )
 
+topic = Topic("Getting", "Getting Tasks", "calls")
 
-@check(
-    "v2025-get-at-once",
-    RequirementLevel.MUST,
-    "Getting Tasks",
-    "A task can be read as soon as its id is returned.",
-    "calls",
-    "quick",
-)
+
+@topic.check(MUST, "v2025-get-at-once", "quick")
 async def get_at_once(caller: ConformanceClient) -> None:
+    """A task can be read as soon as its id is returned."""
     for _ in range(3):
         new_task = await caller.start_task("quick")
         expect_result(await caller.get_task(new_task.id))
 
 
-@check(
-    "v2025-get-shape",
-    RequirementLevel.MUST,
-    "Getting Tasks",
-    "The result of tasks/get is the task, with fields of the right types.",
-    "calls",
-    "quick",
-)
+@topic.check(MUST, "v2025-get-shape", "quick")
 async def get_shape(caller: ConformanceClient) -> None:
-    new_task = await caller.start_task("quick")
-    await caller.wait_for_end(new_task.id)
+    """The result of tasks/get is the task, with fields of the right types."""
+    new_task, _ = await caller.run_task("quick")
     expect_task(
         expect_result(await caller.get_task(new_task.id)), "tasks/get", "status", "statusMessage", "pollInterval"
     )
 
 
-@check(
-    "v2025-get-no-related-task",
-    RequirementLevel.SHOULD_NOT,
-    "Related Task Metadata",
-    "The result of tasks/get does not repeat the task's id in its _meta.",
-    "calls",
-    "quick",
-)
+@topic.check(SHOULD_NOT, "v2025-get-no-related-task", "quick", section="Related Task Metadata")
 async def get_no_related_task(caller: ConformanceClient) -> None:
+    """The result of tasks/get does not repeat the task's id in its _meta."""
     new_task = await caller.start_task("quick")
     expect_unrelated(expect_result(await caller.get_task(new_task.id)), "the result of tasks/get")
 
 
-@check(
-    "v2025-get-no-stream",
-    RequirementLevel.SHOULD_NOT,
-    "Input Required Status",
-    "tasks/get opens no lasting stream: it carries only the response, and then ends.",
-    "calls",
-    "slow",
-    "http",
-)
+@topic.check(SHOULD_NOT, "v2025-get-no-stream", "slow", "http", section="Input Required Status")
 async def get_no_stream(caller: ConformanceClient) -> None:
+    """tasks/get opens no lasting stream: it carries only the response, and then ends."""
     # The specification asks for plain JSON where possible. Some SDKs open a stream for every answer: if the stream ends
     # with the answer, the caller is no worse off.
     new_task = await caller.start_task("slow")
@@ -79,32 +56,23 @@ async def get_no_stream(caller: ConformanceClient) -> None:
         raise RequirementNotMet(f"tasks/get was answered on a stream ({reply.source}) that {problem}")
 
 
-@check(
-    "v2025-terminal-final",
-    RequirementLevel.MUST_NOT,
-    "Task Status Lifecycle",
-    "A task that has ended never changes its status, whatever requests follow.",
-    "calls",
-    "quick",
-)
+@topic.check(MUST_NOT, "v2025-terminal-final", "quick", section="Task Status Lifecycle")
 async def terminal_final(caller: ConformanceClient) -> None:
-    new_task = await caller.start_task("quick")
-    status = (await caller.wait_for_end(new_task.id))["status"]
+    """A task that has ended never changes its status, whatever requests follow."""
+    new_task, ended = await caller.run_task("quick")
     await caller.get_result(new_task.id)
     await caller.call("quick", task={})
     later_status = await caller.get_status(new_task.id)
-    if later_status != status:
-        raise RequirementNotMet(f"the task was {status}, and is now {shorten(later_status)}")
+    expect(later_status == ended["status"], f"the task was {ended['status']}, and is now {shorten(later_status)}")
 
 
-def _unknown_id(method: str, section: str, *needs: str) -> Check:
-    @check(
+def _add_unknown_id(method: str, *needs: str) -> Check:
+    @topic.check(
+        MUST,
         f"v2025-{method}-unknown-32602",
-        RequirementLevel.MUST,
-        section,
-        f"tasks/{method} rejects an unknown task id: -32602.",
-        "calls",
         *needs,
+        section="Protocol Errors",
+        requirement=f"tasks/{method} rejects an unknown task id: -32602.",
     )
     async def unknown_id(caller: ConformanceClient) -> None:
         for task_id in (UNKNOWN_ID, ""):
@@ -114,14 +82,13 @@ def _unknown_id(method: str, section: str, *needs: str) -> Check:
     return unknown_id
 
 
-def _invalid_id(method: str, section: str, *needs: str) -> Check:
-    @check(
+def _add_invalid_id(method: str, *needs: str) -> Check:
+    @topic.check(
+        MUST,
         f"v2025-{method}-invalid-32602",
-        RequirementLevel.MUST,
-        section,
-        f"tasks/{method} rejects a taskId that is missing or not a string: -32602.",
-        "calls",
         *needs,
+        section="Protocol Errors",
+        requirement=f"tasks/{method} rejects a taskId that is missing or not a string: -32602.",
     )
     async def invalid_id(caller: ConformanceClient) -> None:
         invalid: list[Message] = [{}, {"taskId": 7}, {"taskId": None}, {"taskId": [UNKNOWN_ID]}]
@@ -132,48 +99,33 @@ def _invalid_id(method: str, section: str, *needs: str) -> Check:
     return invalid_id
 
 
-PROTOCOL_ERRORS = "Protocol Errors"
-
-get_unknown = _unknown_id("get", PROTOCOL_ERRORS)
-result_unknown = _unknown_id("result", PROTOCOL_ERRORS)
-cancel_unknown = _unknown_id("cancel", PROTOCOL_ERRORS, "cancel")
-get_invalid = _invalid_id("get", PROTOCOL_ERRORS)
-result_invalid = _invalid_id("result", PROTOCOL_ERRORS)
-cancel_invalid = _invalid_id("cancel", PROTOCOL_ERRORS, "cancel")
+for add in (_add_unknown_id, _add_invalid_id):
+    add("get")
+    add("result")
+    add("cancel", "cancel")
 
 
 def _related_to(task_id: str) -> Message:
     return {RELATED_TASK: {"taskId": task_id}}
 
 
-@check(
-    "v2025-get-related-task-ignored",
-    RequirementLevel.MUST,
-    "Associating Task-Related Messages",
-    "tasks/get returns the task in its taskId, even if its _meta names another one.",
-    "calls",
-    "quick",
-)
+@topic.check(MUST, "v2025-get-related-task-ignored", "quick", section="Associating Task-Related Messages")
 async def get_related_task_ignored(caller: ConformanceClient) -> None:
+    """tasks/get returns the task in its taskId, even if its _meta names another one."""
     requested, related = [await caller.start_task("quick") for _ in range(2)]
     for meta in (_related_to(related.id), _related_to(UNKNOWN_ID)):
         reply = await caller.get_task(requested.id, _meta=meta)
-        if expect_result(reply).get("taskId") == related.id:
-            raise RequirementNotMet(
-                f"with the taskId {requested.id!r} and the _meta {shorten(meta)}, tasks/get returned {reply}"
-            )
+        expect(
+            expect_result(reply).get("taskId") != related.id,
+            f"with the taskId {requested.id!r} and the _meta {shorten(meta)}, tasks/get returned {reply}",
+        )
 
 
-@check(
-    "v2025-result-related-task-ignored",
-    RequirementLevel.MUST,
-    "Associating Task-Related Messages",
-    "tasks/result returns the result of the task in its taskId, even if its _meta names another one.",
-    "calls",
-    "quick",
-    "tool_error",
+@topic.check(
+    MUST, "v2025-result-related-task-ignored", "quick", "tool_error", section="Associating Task-Related Messages"
 )
 async def result_related_task_ignored(caller: ConformanceClient) -> None:
+    """tasks/result returns the result of the task in its taskId, even if its _meta names another one."""
     requested, related = await caller.start_task("quick"), await caller.start_task("tool_error")
     reply = await caller.get_result(requested.id, _meta=_related_to(related.id))
     if expect_result(reply).get("isError") is True:
@@ -183,35 +135,12 @@ async def result_related_task_ignored(caller: ConformanceClient) -> None:
         )
 
 
-@check(
-    "v2025-cancel-related-task-ignored",
-    RequirementLevel.MUST,
-    "Associating Task-Related Messages",
-    "tasks/cancel cancels the task in its taskId, even if its _meta names another one.",
-    "calls",
-    "slow",
-    "cancel",
-)
+@topic.check(MUST, "v2025-cancel-related-task-ignored", "slow", "cancel", section="Associating Task-Related Messages")
 async def cancel_related_task_ignored(caller: ConformanceClient) -> None:
+    """tasks/cancel cancels the task in its taskId, even if its _meta names another one."""
     requested, related = [await caller.start_task("slow") for _ in range(2)]
     expect_result(await caller.cancel_task(requested.id, _meta=_related_to(related.id)))
-    if await caller.get_status(related.id) == "cancelled":
-        raise RequirementNotMet("the task that _meta names was cancelled, not the one in taskId")
-
-
-CHECKS = (
-    get_at_once,
-    get_shape,
-    get_no_related_task,
-    get_no_stream,
-    terminal_final,
-    get_unknown,
-    result_unknown,
-    cancel_unknown,
-    get_invalid,
-    result_invalid,
-    cancel_invalid,
-    get_related_task_ignored,
-    result_related_task_ignored,
-    cancel_related_task_ignored,
-)
+    expect(
+        await caller.get_status(related.id) != "cancelled",
+        "the task that _meta names was cancelled, not the one in taskId",
+    )

@@ -5,12 +5,18 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from raincheck.conformance.caller import SAMPLE, ConformanceClient, TaskUnderTest
-from raincheck.conformance.check import Check, check
-from raincheck.conformance.messages import Message, PendingRequest, shorten
-from raincheck.conformance.outcome import RequirementLevel, RequirementNotMet
-from raincheck.conformance.shapes import RELATED_TASK, expect_related, expect_result, task_in
+from raincheck.conformance.check import MUST, MUST_NOT, SHOULD, SHOULD_NOT, Check, Topic
+from raincheck.conformance.connection import Message, PendingRequest, shorten
+from raincheck.conformance.requirements import (
+    RELATED_TASK,
+    RequirementNotMet,
+    expect,
+    expect_related,
+    expect_result,
+    task_in,
+)
 
-SECTION = "Input Required Status"
+topic = Topic("Input", "Input Required Status", "calls")
 
 
 @dataclass(frozen=True)
@@ -63,29 +69,25 @@ async def _open_input_request(
             await open_request.answer(caller, kind)
 
 
-def checks_of(kind: InputRequestKind) -> tuple[Check, ...]:
-    """Return the checks that are the same for both kinds."""
+def _add_checks(kind: InputRequestKind) -> tuple[Check, ...]:
+    """Add the checks that are the same for both kinds."""
 
-    @check(
+    @topic.check(
+        SHOULD,
         f"v2025-{kind.name}-status",
-        RequirementLevel.SHOULD,
-        SECTION,
-        f"A task that waits for {kind.name} is input_required until it gets the answer.",
-        "calls",
         kind.role,
+        requirement=f"A task that waits for {kind.name} is input_required until it gets the answer.",
     )
     async def status(caller: ConformanceClient) -> None:
         with caller.connection.hold_requests(kind.method):
             new_task = await caller.start_task(kind.role)
             await caller.wait_for_status(new_task.id, {"input_required"})
 
-    @check(
+    @topic.check(
+        MUST,
         f"v2025-{kind.name}-sent",
-        RequirementLevel.MUST,
-        SECTION,
-        f"A client that calls tasks/result of a task that waits for {kind.name} receives {kind.method}.",
-        "calls",
         kind.role,
+        requirement=f"A client that calls tasks/result of a task that waits for {kind.name} receives {kind.method}.",
     )
     async def sent(caller: ConformanceClient) -> None:
         async with _open_input_request(caller, kind) as open_request:
@@ -94,25 +96,19 @@ def checks_of(kind: InputRequestKind) -> tuple[Check, ...]:
                 reply = open_request.pending_result.reply.result()
                 raise RequirementNotMet(f"tasks/result returned {reply} while {kind.method} was unanswered")
 
-    @check(
-        f"v2025-{kind.name}-related-task",
-        RequirementLevel.MUST,
-        SECTION,
-        f"{kind.method} names its task in _meta.",
-        "calls",
-        kind.role,
+    @topic.check(
+        MUST, f"v2025-{kind.name}-related-task", kind.role, requirement=f"{kind.method} names its task in _meta."
     )
     async def related(caller: ConformanceClient) -> None:
         async with _open_input_request(caller, kind) as open_request:
             expect_related(open_request.request.get("params"), open_request.task.id, kind.method)
 
-    @check(
+    @topic.check(
+        SHOULD_NOT,
         f"v2025-{kind.name}-once",
-        RequirementLevel.SHOULD_NOT,
-        "Transports: Multiple Connections",
-        f"{kind.method} is sent once, even if two requests wait for the result.",
-        "calls",
         kind.role,
+        section="Transports: Multiple Connections",
+        requirement=f"{kind.method} is sent once, even if two requests wait for the result.",
     )
     async def once(caller: ConformanceClient) -> None:
         async with _open_input_request(caller, kind) as open_request:
@@ -128,13 +124,11 @@ def checks_of(kind: InputRequestKind) -> tuple[Check, ...]:
                     f"two requests waited for the result, and {kind.method} was sent {len(request_ids)} times"
                 )
 
-    @check(
+    @topic.check(
+        SHOULD,
         f"v2025-{kind.name}-completes",
-        RequirementLevel.SHOULD,
-        SECTION,
-        f"A task continues once its {kind.name} is answered, and every waiting request gets its result.",
-        "calls",
         kind.role,
+        requirement=f"A task continues once its {kind.name} is answered, and every waiting request gets its result.",
     )
     async def completes(caller: ConformanceClient) -> None:
         async with _open_input_request(caller, kind) as open_request:
@@ -148,21 +142,19 @@ def checks_of(kind: InputRequestKind) -> tuple[Check, ...]:
             if expect_result(reply).get("isError") is True:
                 raise RequirementNotMet(f"{kind.method} was answered, but the task ended with {reply}")
         status = await caller.get_status(open_request.task.id)
-        if status != "completed":
-            raise RequirementNotMet(f"{kind.method} and tasks/result were answered, but the task is {shorten(status)}")
+        expect(
+            status == "completed", f"{kind.method} and tasks/result were answered, but the task is {shorten(status)}"
+        )
 
     return status, sent, related, once, completes
 
 
-@check(
-    "v2025-elicitation-undeclared",
-    RequirementLevel.MUST_NOT,
-    "Elicitation: Capabilities",
-    "A client that did not declare elicitation gets no elicitation requests.",
-    "calls",
-    "asks",
-)
+_add_checks(ELICITATION)
+
+
+@topic.check(MUST_NOT, "v2025-elicitation-undeclared", "asks", section="Elicitation: Capabilities")
 async def undeclared(caller: ConformanceClient) -> None:
+    """A client that did not declare elicitation gets no elicitation requests."""
     async with caller.open_second(capabilities={}) as undeclaring:
         reply = await undeclaring.call("asks", task={})
         task = task_in(reply.result or {})
@@ -175,15 +167,9 @@ async def undeclared(caller: ConformanceClient) -> None:
         await undeclaring.cancel_task(task["taskId"])
 
 
-@check(
-    "v2025-requests-once",
-    RequirementLevel.MUST_NOT,
-    "Transports: Multiple Connections",
-    "The server sends each of its requests on one stream only.",
-    "calls",
-    "asks",
-)
+@topic.check(MUST_NOT, "v2025-requests-once", "asks", section="Transports: Multiple Connections")
 async def requests_once(caller: ConformanceClient) -> None:
+    """The server sends each of its requests on one stream only."""
     async with _open_input_request(caller, ELICITATION) as open_request:
         await caller.wait_quiet_period()
         ids = [
@@ -194,15 +180,9 @@ async def requests_once(caller: ConformanceClient) -> None:
             raise RequirementNotMet(f"the server sent requests with the ids {shorten(ids)}: one of them more than once")
 
 
-@check(
-    "v2025-elicitation-own",
-    RequirementLevel.MUST,
-    SECTION,
-    "If two tasks wait for input at once, each continues with its own answer.",
-    "calls",
-    "asks",
-)
+@topic.check(MUST, "v2025-elicitation-own", "asks")
 async def own(caller: ConformanceClient) -> None:
+    """If two tasks wait for input at once, each continues with its own answer."""
     async with _open_input_request(caller, ELICITATION) as first, _open_input_request(caller, ELICITATION) as second:
         await second.answer(caller, ELICITATION)
         expect_result(await caller.connection.wait_for_reply(second.pending_result, caller.result_timeout))
@@ -210,4 +190,4 @@ async def own(caller: ConformanceClient) -> None:
             raise RequirementNotMet("the input request of the second task was answered, and the first task ended")
 
 
-CHECKS = (*checks_of(ELICITATION), undeclared, requests_once, own, *checks_of(SAMPLING))
+_add_checks(SAMPLING)

@@ -1,28 +1,33 @@
 """Checks of task isolation: other callers can't access a task, and its owner can after reconnecting."""
 
 from raincheck.conformance.caller import ENDED_TOO_SOON, UNKNOWN_ID, ConformanceClient
-from raincheck.conformance.check import Check, check
-from raincheck.conformance.messages import RpcResponse, is_object, shorten
-from raincheck.conformance.outcome import NotApplicable, RequirementLevel, RequirementNotMet
-from raincheck.conformance.shapes import TERMINAL, expect_error, expect_result, related_task
+from raincheck.conformance.check import MUST, MUST_NOT, SHOULD, Check, Topic
+from raincheck.conformance.connection import RpcResponse, is_object, shorten
+from raincheck.conformance.requirements import (
+    TERMINAL,
+    NotApplicable,
+    RequirementNotMet,
+    expect,
+    expect_error,
+    expect_result,
+    related_task,
+)
 
-SECTION = "Task Isolation and Access Control"
-OWNERS = ("calls", "http", "headers", "other")
+topic = Topic("Isolation", "Task Isolation and Access Control", "calls", "http", "headers")
 
 
 async def _request_as(other: ConformanceClient, method: str, task_id: str) -> RpcResponse:
     return await other.connection.request(f"tasks/{method}", {"taskId": task_id})
 
 
-def _refused(method: str, *needs: str) -> Check:
-    @check(
+def _add_refused(method: str, *needs: str) -> Check:
+    @topic.check(
+        MUST,
         f"v2025-owner-{method}-refused",
-        RequirementLevel.MUST,
-        SECTION,
-        f"tasks/{method} of another caller's task is rejected, and changes nothing.",
-        *OWNERS,
+        "other",
         "slow",
         *needs,
+        requirement=f"tasks/{method} of another caller's task is rejected, and changes nothing.",
     )
     async def refused(caller: ConformanceClient) -> None:
         async with caller.open_second(as_other=True) as other:
@@ -31,27 +36,26 @@ def _refused(method: str, *needs: str) -> Check:
                 await _request_as(other, method, new_task.id), None, f"tasks/{method} of another caller's task"
             )
             status = await caller.get_status(new_task.id)
-        if status == "cancelled":
-            raise RequirementNotMet(f"tasks/{method} of another caller cancelled the task")
+        expect(status != "cancelled", f"tasks/{method} of another caller cancelled the task")
         if method == "cancel" and status in TERMINAL:
             raise NotApplicable(ENDED_TOO_SOON)
 
     return refused
 
 
-def _looks_unknown(method: str, *needs: str) -> Check:
-    @check(
+def _add_looks_unknown(method: str, *needs: str) -> Check:
+    @topic.check(
+        SHOULD,
         f"v2025-owner-{method}-unknown",
-        RequirementLevel.SHOULD,
-        SECTION,
-        f"tasks/{method} of another caller's task returns the same error as for a task that does not exist.",
-        *OWNERS,
+        "other",
         "quick",
         *needs,
+        requirement=(
+            f"tasks/{method} of another caller's task returns the same error as for a task that does not exist."
+        ),
     )
     async def looks_unknown(caller: ConformanceClient) -> None:
-        new_task = await caller.start_task("quick")
-        await caller.wait_for_end(new_task.id)
+        new_task, _ = await caller.run_task("quick")
         async with caller.open_second(as_other=True) as other:
             foreign = _without_id(await _request_as(other, method, new_task.id), new_task.id)
             unknown = _without_id(await _request_as(other, method, UNKNOWN_ID), UNKNOWN_ID)
@@ -68,47 +72,36 @@ def _without_id(reply: RpcResponse, task_id: str) -> str | None:
     return None if reply.error is None else shorten(reply.error).replace(task_id, "…")
 
 
-get_refused = _refused("get")
-result_refused = _refused("result")
-cancel_refused = _refused("cancel", "cancel")
-get_looks_unknown = _looks_unknown("get")
-result_looks_unknown = _looks_unknown("result")
-cancel_looks_unknown = _looks_unknown("cancel", "cancel")
+for add in (_add_refused, _add_looks_unknown):
+    add("get")
+    add("result")
+    add("cancel", "cancel")
 
 
-@check(
-    "v2025-owner-list",
-    RequirementLevel.MUST,
-    SECTION,
-    "tasks/list returns only the tasks of its caller.",
-    *OWNERS,
-    "quick",
-    "list",
-)
+@topic.check(MUST, "v2025-owner-list", "other", "quick", "list")
 async def owner_list(caller: ConformanceClient) -> None:
+    """tasks/list returns only the tasks of its caller."""
     new_task = await caller.start_task("quick")
     async with caller.open_second(as_other=True) as other:
         await other.start_task("quick")
-        if new_task.id in [task.get("taskId") for task in await other.list_tasks()]:
-            raise RequirementNotMet("the list of another caller contains the task")
+        expect(
+            new_task.id not in [task.get("taskId") for task in await other.list_tasks()],
+            "the list of another caller contains the task",
+        )
 
 
-@check(
-    "v2025-owner-silence",
-    RequirementLevel.MUST_NOT,
-    SECTION,
-    "Other callers receive nothing about a task: no status, no progress, no input request.",
-    *OWNERS,
-    "quick",
-)
+@topic.check(MUST_NOT, "v2025-owner-silence", "other", "quick")
 async def owner_silence(caller: ConformanceClient) -> None:
+    """Other callers receive nothing about a task: no status, no progress, no input request."""
     async with caller.open_second(as_other=True) as other:
         new_task = await caller.start_task("quick", _meta={"progressToken": "v2025-silence"})
         await caller.get_result(new_task.id)
         await caller.wait_quiet_period()
         for received in other.connection.history.received:
-            if new_task.id in _named_in(received.message.get("params")):
-                raise RequirementNotMet(f"another caller received {shorten(received.message)}")
+            expect(
+                new_task.id not in _named_in(received.message.get("params")),
+                f"another caller received {shorten(received.message)}",
+            )
 
 
 def _named_in(params: object) -> tuple[object, ...]:
@@ -117,31 +110,10 @@ def _named_in(params: object) -> tuple[object, ...]:
     return params.get("taskId"), related_task(params)
 
 
-@check(
-    "v2025-owner-returns",
-    RequirementLevel.SHOULD,
-    SECTION,
-    "A task belongs to its caller, not to a connection: the caller can access it on another connection.",
-    "calls",
-    "http",
-    "headers",
-    "quick",
-)
+@topic.check(SHOULD, "v2025-owner-returns", "quick")
 async def owner_returns(caller: ConformanceClient) -> None:
+    """A task belongs to its caller, not to a connection: the caller can access it on another connection."""
     new_task = await caller.start_task("quick")
     async with caller.open_second() as reconnected:
         expect_result(await reconnected.get_task(new_task.id))
         expect_result(await reconnected.get_result(new_task.id))
-
-
-CHECKS = (
-    get_refused,
-    result_refused,
-    cancel_refused,
-    get_looks_unknown,
-    result_looks_unknown,
-    cancel_looks_unknown,
-    owner_list,
-    owner_silence,
-    owner_returns,
-)

@@ -1,22 +1,19 @@
 """Checks of all messages of the run, and of the connections. They run after all other checks."""
 
 from raincheck.conformance.caller import UNKNOWN_ID, ConformanceClient
-from raincheck.conformance.check import check
-from raincheck.conformance.messages import Message, is_object, shorten
-from raincheck.conformance.outcome import RequirementLevel, RequirementNotMet
-from raincheck.conformance.shapes import is_integer
+from raincheck.conformance.check import MUST, MUST_NOT, SHOULD, Topic
+from raincheck.conformance.connection import Message, is_object, shorten
+from raincheck.conformance.requirements import RequirementNotMet, is_integer
+
+topic = Topic("Messages", "Overview: Messages")
 
 MAX_REPORTED = 3
 """Maximum number of problems to report."""
 
 
-@check(
-    "v2025-messages-only",
-    RequirementLevel.MUST_NOT,
-    "Transports: stdio",
-    "The server sends only messages: no logs or banners between them.",
-)
+@topic.check(MUST_NOT, "v2025-messages-only", section="Transports: stdio")
 async def messages_only(caller: ConformanceClient) -> None:
+    """The server sends only messages: no logs or banners between them."""
     await caller.connection.request("ping")
     if caller.connection.history.malformed:
         raise RequirementNotMet(
@@ -24,11 +21,13 @@ async def messages_only(caller: ConformanceClient) -> None:
         )
 
 
-@check(
+@topic.check(
+    MUST,
     "v2025-messages-json-rpc",
-    RequirementLevel.MUST,
-    "Overview: Messages",
-    "Every message is a JSON-RPC 2.0 message. A response has a result, or an error with an integer code and a message.",
+    requirement=(
+        "Every message is a JSON-RPC 2.0 message. "
+        "A response has a result, or an error with an integer code and a message."
+    ),
 )
 async def messages_json_rpc(caller: ConformanceClient) -> None:
     await caller.connection.request("tasks/get", {"taskId": UNKNOWN_ID})
@@ -52,13 +51,9 @@ def _message_error(message: Message) -> str | None:
     return None if isinstance(error.get("message"), str) else "error.message is not a string"
 
 
-@check(
-    "v2025-errors-informative",
-    RequirementLevel.SHOULD,
-    "Protocol Errors",
-    "The message of an error explains what is wrong.",
-)
+@topic.check(SHOULD, "v2025-errors-informative", section="Protocol Errors")
 async def errors_informative(caller: ConformanceClient) -> None:
+    """The message of an error explains what is wrong."""
     await caller.connection.request("tasks/get", {"taskId": UNKNOWN_ID})
     for received in caller.connection.history.received:
         error = received.message.get("error")
@@ -66,15 +61,8 @@ async def errors_informative(caller: ConformanceClient) -> None:
             raise RequirementNotMet(f"an error has no message: {shorten(received.message)}")
 
 
-@check(
-    "v2025-steady",
-    RequirementLevel.SHOULD,
-    "Behavior Requirements",
-    "A check that passes on a new connection also passes on one that was used before.",
-)
+@topic.check(SHOULD, "v2025-steady", section="Behavior Requirements")
 async def steady(caller: ConformanceClient) -> None:
+    """A check that passes on a new connection also passes on one that was used before."""
     if caller.retry_problems:
         raise RequirementNotMet("; ".join(shorten(problem) for problem in caller.retry_problems[:MAX_REPORTED]))
-
-
-CHECKS = (messages_only, messages_json_rpc, errors_informative, steady)

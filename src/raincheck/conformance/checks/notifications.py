@@ -3,10 +3,11 @@
 from itertools import pairwise
 
 from raincheck.conformance.caller import ConformanceClient
-from raincheck.conformance.check import check, has_role
-from raincheck.conformance.messages import ReceivedMessage
-from raincheck.conformance.outcome import NotApplicable, RequirementLevel, RequirementNotMet
-from raincheck.conformance.shapes import TERMINAL, expect_task, expect_unrelated
+from raincheck.conformance.check import MUST, MUST_NOT, SHOULD_NOT, Topic, has_role
+from raincheck.conformance.connection import ReceivedMessage
+from raincheck.conformance.requirements import TERMINAL, NotApplicable, RequirementNotMet, expect_task, expect_unrelated
+
+topic = Topic("Status notifications", "Task Status Notification", "calls", "quick")
 
 METHOD = "notifications/tasks/status"
 MAX_INSPECTED = 12
@@ -26,41 +27,23 @@ async def _status_notifications(caller: ConformanceClient) -> list[ReceivedMessa
     return notifications
 
 
-@check(
-    "v2025-status-shape",
-    RequirementLevel.MUST,
-    "Task Status Notification",
-    f"{METHOD}, if sent, contains the complete task.",
-    "calls",
-    "quick",
-)
+@topic.check(MUST, "v2025-status-shape")
 async def status_shape(caller: ConformanceClient) -> None:
+    """notifications/tasks/status, if sent, contains the complete task."""
     for notification in await _status_notifications(caller):
         expect_task(notification.params, METHOD)
 
 
-@check(
-    "v2025-status-no-related-task",
-    RequirementLevel.SHOULD_NOT,
-    "Task Notifications",
-    f"{METHOD} does not repeat the task's id in its _meta.",
-    "calls",
-    "quick",
-)
+@topic.check(SHOULD_NOT, "v2025-status-no-related-task", section="Task Notifications")
 async def status_no_related_task(caller: ConformanceClient) -> None:
+    """notifications/tasks/status does not repeat the task's id in its _meta."""
     for notification in await _status_notifications(caller):
         expect_unrelated(notification.params, METHOD)
 
 
-@check(
-    "v2025-status-final",
-    RequirementLevel.MUST_NOT,
-    "Task Status Lifecycle",
-    f"After {METHOD} reported that a task has ended, it reports no other status of that task.",
-    "calls",
-    "quick",
-)
+@topic.check(MUST_NOT, "v2025-status-final", section="Task Status Lifecycle")
 async def status_final(caller: ConformanceClient) -> None:
+    """After notifications/tasks/status reported that a task has ended, it reports no other status of that task."""
     # Grouped by stream: notifications on different streams have no order.
     statuses: dict[tuple[object, str], list[object]] = {}
     for notification in await _status_notifications(caller):
@@ -72,15 +55,9 @@ async def status_final(caller: ConformanceClient) -> None:
                 raise RequirementNotMet(f"a task was reported as {before}, and then as {after}")
 
 
-@check(
-    "v2025-status-true",
-    RequirementLevel.MUST,
-    "Task Status Notification",
-    f"{METHOD} reports the same final status as tasks/get.",
-    "calls",
-    "quick",
-)
+@topic.check(MUST, "v2025-status-true")
 async def status_true(caller: ConformanceClient) -> None:
+    """notifications/tasks/status reports the same final status as tasks/get."""
     for notification in (await _status_notifications(caller))[-MAX_INSPECTED:]:
         reported, task_id = notification.params.get("status"), notification.params.get("taskId")
         if reported not in TERMINAL or not isinstance(task_id, str):
@@ -88,6 +65,3 @@ async def status_true(caller: ConformanceClient) -> None:
         reply = await caller.get_task(task_id)
         if reply.result is not None and reply.result.get("status") != reported:
             raise RequirementNotMet(f"{METHOD} reported {reported}, but tasks/get returned {reply}")
-
-
-CHECKS = (status_shape, status_no_related_task, status_final, status_true)

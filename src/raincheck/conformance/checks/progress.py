@@ -7,15 +7,19 @@ from itertools import pairwise
 from weakref import WeakKeyDictionary
 
 from raincheck.conformance.caller import ConformanceClient, TaskUnderTest
-from raincheck.conformance.check import check
-from raincheck.conformance.messages import Message, ReceivedMessage, shorten
-from raincheck.conformance.outcome import NotApplicable, RequirementLevel, RequirementNotMet
-from raincheck.conformance.shapes import expect_related, expect_result, related_task
-from raincheck.conformance.transport.base import RpcConnection
+from raincheck.conformance.check import MUST, MUST_NOT, Topic
+from raincheck.conformance.connection import Message, ReceivedMessage, RpcConnection, shorten
+from raincheck.conformance.requirements import (
+    NotApplicable,
+    RequirementNotMet,
+    expect_related,
+    expect_result,
+    related_task,
+)
 
 METHOD = "notifications/progress"
 ROLE = "reports_progress"
-SECTION = "Progress: Behavior Requirements"
+topic = Topic("Progress", "Progress: Behavior Requirements", "calls", ROLE)
 FIRST, SECOND, THIRD = TOKENS = ("v2025-token", 20_251_125, "v2025-cancelled")
 """The progress tokens that these checks send."""
 
@@ -27,7 +31,7 @@ class ProgressRecord:
     tasks: dict[object, TaskUnderTest]
     reports: list[ReceivedMessage]
     end_mark: int
-    """The mark in the hirecord after which no progress of these tasks may arrive."""
+    """The mark in the history after which no progress of these tasks may arrive."""
 
 
 _records: WeakKeyDictionary[RpcConnection, ProgressRecord] = WeakKeyDictionary()
@@ -57,15 +61,9 @@ def _reports(caller: ConformanceClient, mark: int) -> list[ReceivedMessage]:
     return caller.connection.received_since(mark, METHOD)
 
 
-@check(
-    "v2025-progress-token",
-    RequirementLevel.MUST,
-    SECTION,
-    "Progress of a task has the token of its call, unchanged: a string or a number.",
-    "calls",
-    ROLE,
-)
+@topic.check(MUST, "v2025-progress-token")
 async def progress_token(caller: ConformanceClient) -> None:
+    """Progress of a task has the token of its call, unchanged: a string or a number."""
     record = await _record_progress(caller)
     for report in record.reports:
         token = report.params.get("progressToken")
@@ -74,15 +72,9 @@ async def progress_token(caller: ConformanceClient) -> None:
             raise RequirementNotMet(f"progressToken is {shorten(token)}; expected {expected}")
 
 
-@check(
-    "v2025-progress-related-task",
-    RequirementLevel.MUST,
-    "Associating Task-Related Messages",
-    "Progress of a task names its own task in _meta, also when two tasks run at once.",
-    "calls",
-    ROLE,
-)
+@topic.check(MUST, "v2025-progress-related-task", section="Associating Task-Related Messages")
 async def progress_related_task(caller: ConformanceClient) -> None:
+    """Progress of a task names its own task in _meta, also when two tasks run at once."""
     record = await _record_progress(caller)
     for report in record.reports:
         new_task = _task_of(record, report)
@@ -98,15 +90,9 @@ def _task_of(record: ProgressRecord, report: ReceivedMessage) -> TaskUnderTest |
     return record.tasks.get(token) if isinstance(token, str | int) else None
 
 
-@check(
-    "v2025-progress-increases",
-    RequirementLevel.MUST,
-    "Progress: Progress Flow",
-    "The progress of a task is a number that increases with each notification.",
-    "calls",
-    ROLE,
-)
+@topic.check(MUST, "v2025-progress-increases", section="Progress: Progress Flow")
 async def progress_increases(caller: ConformanceClient) -> None:
+    """The progress of a task is a number that increases with each notification."""
     record = await _record_progress(caller)
     for key in {(report.stream, str(report.params.get("progressToken"))) for report in record.reports}:
         group = [report for report in record.reports if (report.stream, str(report.params.get("progressToken"))) == key]
@@ -123,15 +109,9 @@ def _number(value: object) -> float:
     return value
 
 
-@check(
-    "v2025-progress-unrequested",
-    RequirementLevel.MUST_NOT,
-    SECTION,
-    "A call without a progress token gets no progress.",
-    "calls",
-    ROLE,
-)
+@topic.check(MUST_NOT, "v2025-progress-unrequested")
 async def progress_unrequested(caller: ConformanceClient) -> None:
+    """A call without a progress token gets no progress."""
     mark = caller.connection.mark()
     new_task = await caller.start_task(ROLE)
     await caller.get_result(new_task.id)
@@ -142,15 +122,9 @@ async def progress_unrequested(caller: ConformanceClient) -> None:
             raise RequirementNotMet(f"the call had no progressToken, but the server reported {shorten(report.params)}")
 
 
-@check(
-    "v2025-progress-ends",
-    RequirementLevel.MUST,
-    SECTION,
-    "No progress is reported after the task has ended.",
-    "calls",
-    ROLE,
-)
+@topic.check(MUST, "v2025-progress-ends")
 async def progress_ends(caller: ConformanceClient) -> None:
+    """No progress is reported after the task has ended."""
     record = await _record_progress(caller)  # includes progress that was in transit when the tasks ended
     await caller.wait_quiet_period()
     _expect_none(
@@ -158,16 +132,9 @@ async def progress_ends(caller: ConformanceClient) -> None:
     )
 
 
-@check(
-    "v2025-progress-cancelled",
-    RequirementLevel.MUST,
-    SECTION,
-    "No progress is reported after the task was cancelled.",
-    "calls",
-    ROLE,
-    "cancel",
-)
+@topic.check(MUST, "v2025-progress-cancelled", "cancel")
 async def progress_cancelled(caller: ConformanceClient) -> None:
+    """No progress is reported after the task was cancelled."""
     mark = caller.connection.mark()
     new_task = await _start(caller, THIRD)
     pending = await caller.request_result(new_task.id)
@@ -191,13 +158,3 @@ async def progress_cancelled(caller: ConformanceClient) -> None:
 def _expect_none(reports: list[ReceivedMessage], status: str) -> None:
     if reports:
         raise RequirementNotMet(f"the server reported {shorten(reports[0].params)} after the task was {status}")
-
-
-CHECKS = (
-    progress_token,
-    progress_related_task,
-    progress_increases,
-    progress_unrequested,
-    progress_ends,
-    progress_cancelled,
-)

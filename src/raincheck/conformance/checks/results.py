@@ -1,63 +1,44 @@
 """Checks of task results: `tasks/result`, and requests that wait for it."""
 
 from raincheck.conformance.caller import ConformanceClient
-from raincheck.conformance.check import check
-from raincheck.conformance.messages import Message, RpcResponse, shorten
-from raincheck.conformance.outcome import RequirementLevel, RequirementNotMet
-from raincheck.conformance.shapes import TERMINAL, expect_related, expect_result
+from raincheck.conformance.check import MUST, SHOULD_NOT, Topic
+from raincheck.conformance.connection import Message, RpcResponse, shorten
+from raincheck.conformance.requirements import TERMINAL, expect, expect_related, expect_result
+
+topic = Topic("Results", "Result Retrieval", "calls")
 
 
-@check(
-    "v2025-result-blocks",
-    RequirementLevel.MUST,
-    "Result Retrieval",
-    "tasks/result of a running task is answered when the task has ended, and not before.",
-    "calls",
-    "slow",
-)
+@topic.check(MUST, "v2025-result-blocks", "slow")
 async def result_blocks(caller: ConformanceClient) -> None:
+    """tasks/result of a running task is answered when the task has ended, and not before."""
     new_task = await caller.start_task("slow")
     pending = await caller.request_result(new_task.id)
     reply = await caller.connection.wait_for_reply(pending, caller.result_timeout)
     status = await caller.get_status(new_task.id)
-    if status not in TERMINAL:
-        raise RequirementNotMet(f"tasks/result returned {reply} while the task is {shorten(status)}")
+    expect(status in TERMINAL, f"tasks/result returned {reply} while the task is {shorten(status)}")
     expect_result(reply)
 
 
-@check(
-    "v2025-result-concurrent-requests",
-    RequirementLevel.MUST,
-    "Retrieving Task Results",
-    "While tasks/result is pending, other requests on the same connection are answered.",
-    "calls",
-    "slow",
-)
+@topic.check(MUST, "v2025-result-concurrent-requests", "slow", section="Retrieving Task Results")
 async def result_concurrent_requests(caller: ConformanceClient) -> None:
+    """While tasks/result is pending, other requests on the same connection are answered."""
     new_task = await caller.start_task("slow")
     await caller.request_result(new_task.id)
     await caller.connection.request("ping")
     status = await caller.get_status(new_task.id)
-    if status in TERMINAL:
-        raise RequirementNotMet(
-            f"a ping and a tasks/get were answered only when the task was {status}: they waited for tasks/result"
-        )
+    expect(
+        status not in TERMINAL,
+        f"a ping and a tasks/get were answered only when the task was {status}: they waited for tasks/result",
+    )
 
 
-@check(
-    "v2025-result-same-as-plain",
-    RequirementLevel.MUST,
-    "Result Retrieval",
-    "tasks/result returns what the call would have returned without a task.",
-    "calls",
-    "quick",
-)
+@topic.check(MUST, "v2025-result-same-as-plain", "quick")
 async def result_same_as_plain(caller: ConformanceClient) -> None:
+    """tasks/result returns what the call would have returned without a task."""
     caller.require_optional_task("quick")
     plain = _comparable(await caller.call("quick"))
     result = _comparable(await caller.get_result((await caller.start_task("quick")).id))
-    if result != plain:
-        raise RequirementNotMet(f"the result is {shorten(result)}, but without a task it is {shorten(plain)}")
+    expect(result == plain, f"the result is {shorten(result)}, but without a task it is {shorten(plain)}")
 
 
 def _comparable(reply: RpcResponse) -> Message:
@@ -65,61 +46,35 @@ def _comparable(reply: RpcResponse) -> Message:
     return {"isError": False, **{key: value for key, value in expect_result(reply).items() if key != "_meta"}}
 
 
-@check(
-    "v2025-result-related-task",
-    RequirementLevel.MUST,
-    "Related Task Metadata",
-    "The result of tasks/result names its task in _meta.",
-    "calls",
-    "quick",
-)
+@topic.check(MUST, "v2025-result-related-task", "quick", section="Related Task Metadata")
 async def result_related_task(caller: ConformanceClient) -> None:
+    """The result of tasks/result names its task in _meta."""
     new_task = await caller.start_task("quick")
     expect_related(expect_result(await caller.get_result(new_task.id)), new_task.id, "the result of tasks/result")
 
 
-@check(
-    "v2025-result-again",
-    RequirementLevel.MUST,
-    "Result Retrieval",
-    "A second tasks/result returns the same result.",
-    "calls",
-    "quick",
-)
+@topic.check(MUST, "v2025-result-again", "quick")
 async def result_again(caller: ConformanceClient) -> None:
+    """A second tasks/result returns the same result."""
     new_task = await caller.start_task("quick")
     first, second = [_comparable(await caller.get_result(new_task.id)) for _ in range(2)]
-    if first != second:
-        raise RequirementNotMet(f"the first result was {shorten(first)}, and the second {shorten(second)}")
+    expect(first == second, f"the first result was {shorten(first)}, and the second {shorten(second)}")
 
 
-@check(
-    "v2025-result-two-waiters",
-    RequirementLevel.MUST,
-    "Result Retrieval",
-    "Two requests that wait for the same result both get it.",
-    "calls",
-    "slow",
-)
+@topic.check(MUST, "v2025-result-two-waiters", "slow")
 async def result_two_waiters(caller: ConformanceClient) -> None:
+    """Two requests that wait for the same result both get it."""
     new_task = await caller.start_task("slow")
     waiting = [await caller.request_result(new_task.id) for _ in range(2)]
     first, second = [
         _comparable(await caller.connection.wait_for_reply(pending, caller.result_timeout)) for pending in waiting
     ]
-    if first != second:
-        raise RequirementNotMet(f"one request got {shorten(first)}, and the other {shorten(second)}")
+    expect(first == second, f"one request got {shorten(first)}, and the other {shorten(second)}")
 
 
-@check(
-    "v2025-result-abandoned",
-    RequirementLevel.SHOULD_NOT,
-    "Retrieving Task Results",
-    "A client that cancels its tasks/result request (notifications/cancelled) does not cancel the task.",
-    "calls",
-    "slow",
-)
+@topic.check(SHOULD_NOT, "v2025-result-abandoned", "slow", section="Retrieving Task Results")
 async def result_abandoned(caller: ConformanceClient) -> None:
+    """A client that cancels its tasks/result request (notifications/cancelled) does not cancel the task."""
     new_task = await caller.start_task("slow")
     pending = await caller.request_result(new_task.id)
     await caller.get_status(new_task.id)  # so that the server receives tasks/result before its cancellation
@@ -128,16 +83,11 @@ async def result_abandoned(caller: ConformanceClient) -> None:
     expect_result(await caller.get_result(new_task.id))
 
 
-@check(
-    "v2025-result-disconnected",
-    RequirementLevel.SHOULD_NOT,
-    "Transports: Sending Messages to the Server",
-    "A connection that breaks during tasks/result does not cancel the task.",
-    "calls",
-    "slow",
-    "http",
+@topic.check(
+    SHOULD_NOT, "v2025-result-disconnected", "slow", "http", section="Transports: Sending Messages to the Server"
 )
 async def result_disconnected(caller: ConformanceClient) -> None:
+    """A connection that breaks during tasks/result does not cancel the task."""
     new_task = await caller.start_task("slow")
     pending = await caller.request_result(new_task.id)
     await caller.get_status(new_task.id)
@@ -146,32 +96,12 @@ async def result_disconnected(caller: ConformanceClient) -> None:
     expect_result(await caller.get_result(new_task.id))
 
 
-@check(
-    "v2025-result-other-disconnects",
-    RequirementLevel.MUST,
-    "Result Retrieval",
-    "A client that disconnects does not affect other clients: their tasks continue, and they can start new ones.",
-    "calls",
-    "slow",
-    "http",
-)
+@topic.check(MUST, "v2025-result-other-disconnects", "slow", "http")
 async def other_disconnects(caller: ConformanceClient) -> None:
+    """A client that disconnects does not affect other clients: their tasks continue, and they can start new ones."""
     async with caller.open_second() as other:
         new_task = await caller.start_task("slow")
         await other.start_task("slow")
     second = await caller.start_task("slow")
     for task in (new_task, second):
         await caller.wait_for_status(task.id, {"completed"})
-
-
-CHECKS = (
-    result_blocks,
-    result_concurrent_requests,
-    result_same_as_plain,
-    result_related_task,
-    result_again,
-    result_two_waiters,
-    result_abandoned,
-    result_disconnected,
-    other_disconnects,
-)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from raincheck.conformance.messages import Transport
+from raincheck.conformance.connection import Transport
 from raincheck.conformance.transport.http import HttpTransport
 from raincheck.conformance.transport.stdio import StdioTransport
 

@@ -13,8 +13,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from raincheck.conformance.messages import Message, MessageSink, parse, shorten
-from raincheck.conformance.outcome import CommunicationError
+from raincheck.conformance.connection import CommunicationError, Message, RpcConnection, parse, shorten
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 
@@ -84,10 +83,10 @@ class HttpTransport:
         trust = urlsplit(url).hostname not in LOCAL_HOSTS
         self._client = httpx2.AsyncClient(headers=dict(headers), timeout=None, trust_env=trust, follow_redirects=True)
         self._session: dict[str, str] = {}
-        self._inbox: MessageSink | None = None
+        self._inbox: RpcConnection | None = None
         self._running: dict[int | str, asyncio.Task[None]] = {}
 
-    async def open(self, inbox: MessageSink) -> None:
+    async def open(self, inbox: RpcConnection) -> None:
         self._inbox = inbox
 
     def set_protocol_version(self, version: str) -> None:
@@ -127,7 +126,7 @@ class HttpTransport:
         await self._client.aclose()
 
     @property
-    def _sink(self) -> MessageSink:
+    def _sink(self) -> RpcConnection:
         assert self._inbox is not None
         return self._inbox
 

@@ -3,14 +3,12 @@
 import asyncio
 import contextlib
 import json
-import os
 import signal
 import sys
 from collections import deque
 from collections.abc import Sequence
 
-from raincheck.conformance.messages import Message, MessageSink, parse
-from raincheck.conformance.outcome import CommunicationError
+from raincheck.conformance.connection import CommunicationError, Message, RpcConnection, parse
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
 GRACE = 2.0
@@ -27,7 +25,7 @@ class StdioTransport:
         self._stderr_reader: asyncio.Task[None] | None = None
         self._stderr_tail: deque[str] = deque(maxlen=3)
 
-    async def open(self, inbox: MessageSink) -> None:
+    async def open(self, inbox: RpcConnection) -> None:
         pipe = asyncio.subprocess.PIPE
         try:
             self._process = process = await asyncio.create_subprocess_exec(
@@ -94,7 +92,7 @@ class StdioTransport:
         _signal(process, getattr(signal, "SIGKILL", signal.SIGTERM))
 
     async def _read(
-        self, process: asyncio.subprocess.Process, inbox: MessageSink, stderr_reader: asyncio.Task[None]
+        self, process: asyncio.subprocess.Process, inbox: RpcConnection, stderr_reader: asyncio.Task[None]
     ) -> None:
         assert process.stdout is not None
         try:
@@ -126,11 +124,14 @@ class StdioTransport:
 
 
 def _signal(process: asyncio.subprocess.Process, signal_number: int) -> None:
+    if sys.platform != "win32":
+        # Imported here, since Windows has no process groups.
+        from raincheck.process_supervisor import signal_group
+
+        signal_group(process.pid, signal_number)
+        return
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        if sys.platform == "win32":
-            process.send_signal(signal_number)
-        else:
-            os.killpg(process.pid, signal_number)
+        process.send_signal(signal_number)
 
 
 def _close_pipes(process: asyncio.subprocess.Process) -> None:

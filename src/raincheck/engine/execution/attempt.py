@@ -11,152 +11,50 @@ before the outcome is written, so that its `finally` blocks don't run beside the
 Every write of an attempt carries its fence. Whatever happens to the task meanwhile, the worst case is that a write is
 refused and the attempt stops.
 
-`FailureMapper` turns the error of a body into what callers and operators may read. An unexpected error may hold
-anything (a password in a URL, say), so callers get an error id instead, under which the log and the history have the
-full error.
+`AttemptRunner` runs a claimed attempt to its end. A dispatcher (the worker of this package, or a queue on another
+machine) claims an attempt, which raises the task's fence, and passes the task to the runner. The runner does not depend
+on which dispatcher it was.
 """
 
 import asyncio
 import contextvars
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, assert_never, cast
 
 from raincheck import errors
-from raincheck.clock import Clock
-from raincheck.core.commands import Command, Complete, Expire, Fail, Release
-from raincheck.core.payload import Json, Payload, decode, encode
-from raincheck.core.policies import OnInterrupt
-from raincheck.core.records import Task
-from raincheck.engine.execution.api import TaskInfo
+from raincheck._async import retry_while_unavailable
+from raincheck.clock import Clock, SystemClock
+from raincheck.core.commands import Command, Complete, Expire, Fail, Park, Release
+from raincheck.core.owner import Scope
+from raincheck.core.records import Journal, Task
+from raincheck.core.values import Json, Payload, decode, encode
 from raincheck.engine.execution.bodies import Body, BodyCall, BodyFailure, BodyOutcome, BodyResult, LoopBody, ThreadBody
-from raincheck.engine.execution.checkpoints import Checkpoints
-from raincheck.engine.execution.children import ChildTasks
+from raincheck.engine.execution.context import TaskInfo
+from raincheck.engine.execution.failures import TRACEBACK_LIMIT, FailureMapper, unwrap_group
 from raincheck.engine.execution.local_api import LocalTaskApi
-from raincheck.engine.execution.progress import ProgressReporter
 from raincheck.engine.execution.session import AttemptSession, StopReason
-from raincheck.engine.isolation.process_body import IsolatedError, ProcessBody, ProcessDied
-from raincheck.engine.isolation.protocol import escape_surrogates
-from raincheck.engine.tool import ExecutionMode, TaskTool
+from raincheck.engine.isolation.process_body import ProcessBody
+from raincheck.engine.settings import Settings
+from raincheck.engine.tool import EngineDeps, ExecutionMode
+from raincheck.engine.toolbox import Toolbox
+from raincheck.engine.worker.slots import SlotPool
 from raincheck.errors import (
-    CheckpointMismatch,
-    ConfigurationError,
     IllegalTransition,
     InvalidValue,
     LeaseLost,
     ProtocolError,
-    QuotaExceeded,
     StoreError,
-    TaskFailed,
+    TaskNotFound,
     ToolError,
+    UnknownTool,
 )
-from raincheck.tracebacks import format_traceback, text_logger
+from raincheck.stores.change_feed import ANY_TASK, ChangeHint
+from raincheck.tracebacks import text_logger
 
 logger = text_logger(__name__)
-
-TRACEBACK_LIMIT = 32_000
-"""Maximum characters of a traceback that are stored, from its end."""
-
-CALLER_READABLE_ERRORS = (CheckpointMismatch, TaskFailed, InvalidValue, QuotaExceeded)
-"""Errors with our own messages, which say what to do: callers may read them, and a retry would not help."""
-
-
-@dataclass(frozen=True, slots=True)
-class FailureMapper:
-    """Maps the failure of one attempt to a command. `draw_jitter` draws a random number for the backoff."""
-
-    task: Task
-    tool: TaskTool
-    draw_jitter: Callable[[], float]
-    traceback_limit: int = TRACEBACK_LIMIT
-    """Keeps the stored detail of an error within its size limit."""
-
-    def map_tool_error(self, error: ToolError) -> Complete:
-        """Map an error that the body raised for its caller: it is the task's result."""
-        content: Json = {"message": str(error)} if error.content is None else error.content  # type: ignore[assignment] # encode rejects what is not JSON
-        result = encode(content, what=f"the error of tool {self.tool.name!r}")
-        return Complete(self.task.attempt_number, result, is_error=True, status_message=str(error))
-
-    def map_protocol_error(self, error: ProtocolError) -> Fail:
-        """Map an error that the body raised as a protocol error."""
-        message = escape_surrogates(str(error))
-        fields: dict[str, object] = {"kind": "protocol", "code": error.code, "message": message}
-        if error.data is not None:
-            fields["data"] = error.data
-        payload = encode(cast("Json", fields), what=f"the error of tool {self.tool.name!r}")
-        return Fail(self.task.attempt_number, payload, message, retryable=False, chance=self.draw_jitter())
-
-    def map_timeout(self) -> Fail:
-        """Map an attempt that took too long."""
-        message = f"attempt {self.task.attempt_number} took longer than {self.tool.attempt_timeout:g} s"
-        logger.warning("task %s: %s (tool %s)", self.task.log_id, message, self.tool.name)
-        error = encode({"kind": "timeout", "message": message})
-        retryable = self._may_be_cut_off and issubclass(TimeoutError, self.tool.retry_on)
-        return Fail(self.task.attempt_number, error, message, retryable=retryable, chance=self.draw_jitter())
-
-    def map_unexpected_error(self, error: BaseException) -> Fail:
-        """Map an unexpected error of the body."""
-        error_id = secrets.token_hex(4)
-        text = escape_surrogates(format_traceback(error))
-        logger.error(
-            "task %s: attempt %d of tool %s raised %s (error %s)",
-            self.task.log_id,
-            self.task.attempt_number,
-            self.tool.name,
-            type(error).__name__,
-            error_id,
-            extra={
-                "traceback": text,
-                "task": self.task.log_id,
-                "attempt": self.task.attempt_number,
-                "tool": self.tool.name,
-                "error_id": error_id,
-            },
-        )
-        if isinstance(error, CALLER_READABLE_ERRORS):
-            message, retryable = escape_surrogates(str(error)), False
-        else:
-            message = f"tool {self.tool.name!r} failed unexpectedly: ask its operator about error {error_id}"
-            retryable = _matches_any(error, self.tool.retry_on)
-            retryable &= self._may_be_cut_off or not isinstance(error, ProcessDied)
-            # A configuration error recurs on every attempt.
-            retryable &= not isinstance(error, ConfigurationError)
-        payload = encode({"kind": "error", "message": message, "error_id": error_id})
-        detail = {"error_id": error_id, "type": type(error).__name__, "traceback": text[-self.traceback_limit :]}
-        fence, chance = self.task.attempt_number, self.draw_jitter()
-        return Fail(fence, payload, message, retryable=retryable, chance=chance, detail=encode(detail))
-
-    @property
-    def _may_be_cut_off(self) -> bool:
-        """Return whether a body that was cut off in the middle, by us or by a crash, may run again."""
-        return self.task.retry.on_interrupt is OnInterrupt.RETRY
-
-
-def unwrap_group(error: BaseException) -> BaseException:
-    """Unwrap an error group with a single cause: the branches of a body raise groups."""
-    if isinstance(error, BaseExceptionGroup):
-        leaves = list(_leaves(cast("BaseExceptionGroup[BaseException]", error)))
-        if len(leaves) == 1 or all(isinstance(leaf, ToolError) for leaf in leaves):
-            return leaves[0]
-    return cast("BaseException", error)
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(cast("BaseExceptionGroup[BaseException]", error))
-        else:
-            yield error
-
-
-def _matches_any(error: BaseException, types: tuple[type[BaseException], ...]) -> bool:
-    if isinstance(error, BaseExceptionGroup):
-        return all(_matches_any(leaf, types) for leaf in _leaves(cast("BaseExceptionGroup[BaseException]", error)))
-    if isinstance(error, IsolatedError):
-        return any(error.is_a(kind) for kind in types)
-    return isinstance(error, types)
-
 
 STOP_POLL_INTERVAL = 0.1
 """Interval of checking whether a body that was asked to stop must be asked again."""
@@ -171,11 +69,7 @@ BODY_TYPES = {ExecutionMode.LOOP: LoopBody, ExecutionMode.THREAD: ThreadBody, Ex
 class AttemptExecution:
     """One attempt and its collaborators."""
 
-    tool: TaskTool
     session: AttemptSession
-    checkpoints: Checkpoints
-    progress: ProgressReporter
-    children: ChildTasks
     api: LocalTaskApi
     failure_mapper: FailureMapper
     on_settled: Callable[[AttemptSession], None]
@@ -193,7 +87,7 @@ class AttemptExecution:
             finally:
                 self._close()
             return
-        self.session.watcher.start_soon(self.system_clock)
+        self.session.refresh_soon(self.system_clock)
         timeout_task = self._start_timeout()
         try:
             outcome = await self._wait_for_end(body)
@@ -202,13 +96,13 @@ class AttemptExecution:
             self._close()
             if timeout_task is not None:
                 timeout_task.cancel()
-            await self.session.watcher.stop()
+            await self.session.stop_refreshing()
         while running := _running(body):
             logger.warning(
                 "task %s: attempt %d has ended, but code of its body is still running and holds its slot (tool %s)",
                 self.session.task.log_id,
                 self.session.fence,
-                self.tool.name,
+                self.session.tool.name,
             )
             # Not the futures themselves: cancelling the wait would cancel them.
             await asyncio.wait(running)
@@ -222,7 +116,7 @@ class AttemptExecution:
     def _start(self, variables: contextvars.Context) -> Body:
         journal, task = self.session.journal, self.session.task
         arguments = cast("Mapping[str, Json]", decode(journal.arguments))
-        self.tool.check_arguments(arguments)
+        self.session.tool.check_arguments(arguments)
         info = TaskInfo(
             id=task.id,
             owner=task.owner.key,
@@ -232,8 +126,8 @@ class AttemptExecution:
             caller=_read(journal.caller),
             variables=cast("Mapping[str, Json]", _read(journal.variables) or {}),
         )
-        start = BODY_TYPES[self.tool.execution_mode]
-        body = start(BodyCall(self.tool, arguments, info, self.api, self.session.observe_stop, variables))
+        start = BODY_TYPES[self.session.tool.execution_mode]
+        body = start(BodyCall(self.session.tool, arguments, info, self.api, self.session.observe_stop, variables))
         if isinstance(body, LoopBody):
             self.api.parking.main_branch = body.main_task
         return body
@@ -245,8 +139,8 @@ class AttemptExecution:
         # A process is killed when its grace period is over, and is gone a little later.
         until = (
             loop.time()
-            + self.session.grace
-            + (KILL_TIMEOUT if self.tool.execution_mode is ExecutionMode.PROCESS else 0.0)
+            + self.session.tool.grace
+            + (KILL_TIMEOUT if self.session.tool.execution_mode is ExecutionMode.PROCESS else 0.0)
         )
         asks_again_at = loop.time()
         while self.session.is_stopped and (running := _running(body)) and loop.time() < until:
@@ -254,7 +148,7 @@ class AttemptExecution:
             # the request. Not continuously, since each request interrupts the body's cleanup.
             if body.ended in running and (self.session.blocked_calls or loop.time() >= asks_again_at):
                 self.session.is_stop_seen |= body.request_stop()
-                asks_again_at = loop.time() + self.session.grace / 4
+                asks_again_at = loop.time() + self.session.tool.grace / 4
             await asyncio.wait(running, timeout=STOP_POLL_INTERVAL)
         return body.ended.result() if body.ended.done() else None
 
@@ -273,8 +167,8 @@ class AttemptExecution:
 
     def _start_timeout(self) -> "asyncio.Task[None] | None":
         ends: list[tuple[float, StopReason]] = []
-        if self.tool.attempt_timeout is not None:
-            ends.append((self.tool.attempt_timeout, StopReason.TIMEOUT))
+        if self.session.tool.attempt_timeout is not None:
+            ends.append((self.session.tool.attempt_timeout, StopReason.TIMEOUT))
         if self.session.task.deadline_at is not None:
             left = self.session.task.deadline_at - self.session.deps.clock.now()
             ends.append((left.total_seconds(), StopReason.DEADLINE))
@@ -285,7 +179,7 @@ class AttemptExecution:
         self.session.stop(reason)
 
     async def _write_outcome(self, outcome: BodyOutcome | None) -> None:
-        await self.progress.close()
+        await self.api.progress.close()
         if self.session.stop_reason is StopReason.LOST:
             return
         try:
@@ -314,9 +208,9 @@ class AttemptExecution:
                 assert_never(reason)
 
     def _completed(self, value: object) -> Complete:
-        self.checkpoints.check_all_replayed()
-        result = encode(cast("Json", value), what=f"the result of tool {self.tool.name!r}")
-        spawned = self.children.create_successor(lambda: self.tool.extract_value(decode(result)))
+        self.api.checkpoints.check_all_replayed()
+        result = encode(cast("Json", value), what=f"the result of tool {self.session.tool.name!r}")
+        spawned = self.api.create_successor(lambda: self.session.tool.extract_value(decode(result)))
         return Complete(self.session.fence, result, spawned=spawned)
 
     def _raised(self, error: BaseException) -> Command:
@@ -354,3 +248,136 @@ def _running(body: Body) -> set[asyncio.Future[Any]]:
 
 def _read(payload: Payload | None) -> Json:
     return None if payload is None else decode(payload)
+
+
+draw_random = secrets.SystemRandom().random
+
+
+class AttemptRunner:
+    """Runs attempts with the tools of one toolbox."""
+
+    def __init__(
+        self,
+        deps: EngineDeps,
+        toolbox: Toolbox,
+        settings: Settings,
+        slots: SlotPool,
+        on_settled: Callable[[AttemptSession], None],
+        draw_jitter: Callable[[], float] = draw_random,
+    ) -> None:
+        self._deps = deps
+        self._toolbox = toolbox
+        self._settings = settings
+        self._slots = slots
+        self._on_settled = on_settled
+        self._draw_jitter = draw_jitter
+        # The context variables at the engine's creation. Each attempt gets a copy and can't affect other attempts.
+        self._variables = contextvars.copy_context()
+        self._system_clock = SystemClock()
+        self._is_stopping = False
+        self._unsettled: set[asyncio.Event] = set()
+        self.sessions: tuple[AttemptSession, ...] = ()
+        """The running attempts. Replaced and never changed, so that another thread can read it."""
+
+    async def run_and_log_errors(
+        self, task: Task, journal: Journal | None = None, *, may_start: bool = True
+    ) -> Task | None:
+        """Run the attempt as a background task: errors are logged."""
+        try:
+            return await self.run(task, journal, may_start=may_start)
+        except Exception:
+            # The lease expires, and another worker claims the task.
+            logger.exception("task %s: attempt %d could not be run", task.log_id, task.attempt_number)
+            return None
+
+    async def run(self, task: Task, journal: Journal | None = None, *, may_start: bool = True) -> Task | None:
+        """Run the attempt claimed on this task. Returns the task as the attempt left it.
+
+        A caller that knows the journal passes it, which saves a read. Returns None if the attempt was not to be run any
+        more: it is no longer the task's current attempt, or it was handed back because it may not start.
+
+        Raises:
+            UnknownTool: the task should not have been dispatched here.
+            StoreError: its journal can't be read.
+        """
+        tool = self._toolbox.find(task.tool)
+        if tool is None:
+            raise UnknownTool(task.tool.name, (tool.name for tool in self._toolbox))
+        settled = asyncio.Event()
+        self._unsettled.add(settled)
+        try:
+            journal = journal or await self.read_journal(task)
+            if journal is None or journal.task.attempt is None or journal.task.attempt_number != task.attempt_number:
+                return None
+            session = AttemptSession(self._deps, journal, tool, settled)
+            if self._is_stopping or not may_start:
+                await self._hand_back(session)
+                return None
+            await self._run(session)
+            return session.task
+        finally:
+            settled.set()
+            self._unsettled.discard(settled)
+
+    async def wait_until_settled(self) -> None:
+        """Wait until the outcome of every attempt is written. Parts of a body may still be running then."""
+        for settled in tuple(self._unsettled):
+            await settled.wait()
+
+    async def _hand_back(self, session: AttemptSession) -> None:
+        """Hand back an attempt before its start.
+
+        Nothing is interrupted, so the task is due at once, whatever its tool's policy.
+        """
+        with suppress(LeaseLost):
+            await session.write(Park(session.fence, session.task.signals, self._deps.clock.now()))
+
+    async def _run(self, session: AttemptSession) -> None:
+        self.sessions = (*self.sessions, session)
+        try:
+            await self._attempt(session).run(self._variables.copy())
+        finally:
+            self.sessions = tuple(other for other in self.sessions if other is not session)
+
+    def has_current(self, task: Task) -> bool:
+        """Return whether an attempt on this task is running here and has not changed the task since."""
+        return any(
+            session.task.id == task.id and session.task.version == task.version and not session.settled.is_set()
+            for session in self.sessions
+        )
+
+    async def read_journal(self, task: Task) -> Journal | None:
+        """Read the journal, and retry while the store is unavailable. None if there is no such task.
+
+        If it gave up, the attempt would count as interrupted.
+        """
+        scope = Scope.for_namespace(task.namespace)
+        try:
+            return await retry_while_unavailable(
+                lambda: self._deps.store.journal(task.id, scope, now=self._deps.clock.now()),
+                on_failure=lambda error: logger.warning(
+                    "task %s: its journal could not be read, will try again: %s", task.log_id, error
+                ),
+                sleep=self._deps.clock.sleep,
+            )
+        except TaskNotFound:
+            return None
+
+    def notify_changed(self, hint: ChangeHint) -> None:
+        """Wake the attempts whose tasks may have changed."""
+        for session in self.sessions:
+            if hint == ANY_TASK or session.task.id in hint:
+                session.may_have_changed.set()
+
+    def stop_all(self, reason: StopReason) -> None:
+        """Stop all attempts, and start none of those that are being claimed."""
+        self._is_stopping = True
+        for session in self.sessions:
+            session.stop(reason)
+
+    def _attempt(self, session: AttemptSession) -> AttemptExecution:
+        api = LocalTaskApi(session, self._toolbox, self._settings, self._slots)
+        # A character takes up to six bytes in JSON.
+        traceback_limit = min(TRACEBACK_LIMIT, self._deps.limits.outcome // 8)
+        failure_mapper = FailureMapper(session.task, session.tool, self._draw_jitter, traceback_limit)
+        return AttemptExecution(session, api, failure_mapper, self._on_settled, self._system_clock)

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from raincheck.core.payload import Json
-from raincheck.engine.execution.api import TaskApi, TaskInfo
-from raincheck.engine.execution.context import LoopCaller, SyncTaskContext, TaskContext
-from raincheck.engine.execution.threads import start_in_thread
+from raincheck._async import start_in_thread
+from raincheck.core.values import Json
+from raincheck.engine.execution.context import TaskApi, TaskContext, TaskInfo
+from raincheck.engine.execution.sync_context import LoopCaller, SyncTaskContext
 from raincheck.engine.tool import TaskTool
 
 

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, cast
 
-from raincheck.core.payload import Json, decode
 from raincheck.core.records import InputKind, InputRequest, Journal, Step, Task
+from raincheck.core.values import Json, decode
 from raincheck.errors import CheckpointMismatch, InvalidValue
 
 
@@ -24,37 +24,36 @@ def fingerprint(kind: str, *parts: object) -> str:
     attempt.
     """
     try:
-        text = json.dumps(_plain(parts), sort_keys=True, separators=(",", ":"))
+        text = _to_text([_with_text_keys(part) if part else part for part in parts])
     except RecursionError:
         # Too deeply nested, or recursive: not JSON either.
         text = " ".join(type(part).__qualname__ for part in parts)
     return f"{kind}:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
-def _plain(value: Any) -> object:  # noqa: ANN401 - any argument
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in cast("dict[Any, Any]", value).items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in cast("list[Any]", value)]
+def _type_label(value: object) -> str:
     return f"<{type(value).__qualname__}>"
 
 
-def check_step(name: str, fn: object, *, may_await: bool) -> None:
-    """Reject a value that can't be called as a step.
+_to_text = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=_type_label).encode
 
-    Raises:
-        InvalidValue: the message says what to do.
-    """
-    if not callable(fn):
-        if inspect.iscoroutine(fn):
-            fn.close()
-        raise InvalidValue(f"step {name!r} takes a function and its arguments, as in step({name!r}, load, year)")
-    if not may_await and inspect.iscoroutinefunction(fn):
-        raise InvalidValue(
-            f"step {name!r} is a coroutine, but its tool is a plain function: make both of them coroutines, or neither"
-        )
+
+def _with_text_keys(value: Any) -> object:  # noqa: ANN401 - any list, tuple or mapping
+    """Return the value with the keys of its mappings as text, as they are written."""
+    if isinstance(value, dict):
+        return {str(key): _with_text_keys(item) for key, item in cast("dict[Any, Any]", value).items()}
+    if not isinstance(value, list | tuple):
+        return value
+    # Not called for every argument: most are numbers or text.
+    items = cast("list[Any]", value)
+    return [_with_text_keys(item) if isinstance(item, dict | list | tuple) else item for item in items]
+
+
+def not_callable_error(name: str, fn: object) -> InvalidValue:
+    """Return the error for a step whose function can't be called. Most likely, it was called instead of passed."""
+    if inspect.iscoroutine(fn):
+        fn.close()
+    return InvalidValue(f"step {name!r} takes a function and its arguments, as in step({name!r}, load, year)")
 
 
 REMEDY = (
@@ -73,34 +72,27 @@ class Checkpoints:
         self._task = journal.task
         self._version = version
         self._uses: Counter[str] = Counter()
-        self._steps: dict[tuple[str, int], Step] = {(step.name, step.occurrence): step for step in journal.steps}
+        self.steps: dict[tuple[str, int], Step] = {(step.name, step.occurrence): step for step in journal.steps}
+        """The recorded steps, by name and number of use."""
         self._inputs: dict[str, InputRequest] = {input_request.key: input_request for input_request in journal.inputs}
-        self._unreplayed_steps = set(self._steps)
+        self._unreplayed_steps = set(self.steps)
         self._unreplayed_inputs = {key for key in self._inputs if not key.startswith(CHILD_KEY_PREFIX)}
-        self._scope = ""
+        self.scope = ""
+        """The start of the names of checkpoints in the current part of the body."""
 
     def enter_scope(self, scope: str) -> None:
         """Enter a part of the body whose checkpoints have separate names. The checkpoints of other parts are finished.
 
         Unlike other bodies, the body of a workflow instance is not replayed from its beginning by each attempt.
         """
-        if scope == self._scope:
+        if scope == self.scope:
             return
-        self._scope = scope
+        self.scope = scope
         self._uses.clear()
-        self._steps = {key: step for key, step in self._steps.items() if step.name.startswith(scope)}
+        self.steps = {key: step for key, step in self.steps.items() if step.name.startswith(scope)}
         self._inputs = {key: input_request for key, input_request in self._inputs.items() if key.startswith(scope)}
-        self._unreplayed_steps &= self._steps.keys()
+        self._unreplayed_steps &= self.steps.keys()
         self._unreplayed_inputs &= self._inputs.keys()
-
-    def scoped(self, name: str) -> str:
-        """Return the name of a checkpoint in the current scope."""
-        return f"{self._scope}{name}"
-
-    @property
-    def step_count(self) -> int:
-        """The number of recorded steps."""
-        return len(self._steps)
 
     @property
     def is_replaying(self) -> bool:
@@ -109,7 +101,7 @@ class Checkpoints:
 
     def count(self, kind: str) -> int:
         """Count the recorded steps of a kind."""
-        return sum(step.fingerprint.startswith(f"{kind}:") for step in self._steps.values())
+        return sum(step.fingerprint.startswith(f"{kind}:") for step in self.steps.values())
 
     def next_occurrence(self, name: str) -> int:
         """Return the number of this use of the name."""
@@ -117,21 +109,25 @@ class Checkpoints:
         self._uses[name] += 1
         return number
 
-    def find_step(self, name: str, occurrence: int, fingerprint: str) -> Step | None:
-        """Return the step as it was recorded.
+    def next_step(self, name: str, fingerprint: str) -> tuple[str, int, Step | None]:
+        """Return the step's name in the current scope, the number of this use of it, and the step if it is recorded.
 
         Raises:
             CheckpointMismatch: it was recorded with a different fingerprint.
         """
-        step = self._steps.get((name, occurrence))
+        name = f"{self.scope}{name}"
+        occurrence = self._uses[name]
+        self._uses[name] += 1
+        step = self.steps.get((name, occurrence))
         if step is not None:
             self._unreplayed_steps.discard((name, occurrence))
             if step.fingerprint != fingerprint:
                 self._raise_mismatch(_named(name, occurrence), step.attempt, step.fingerprint, fingerprint)
-        return step
+        return name, occurrence, step
 
-    def add_step(self, step: Step) -> None:
-        self._steps[step.name, step.occurrence] = step
+    def has_step(self, name: str) -> bool:
+        """Return whether a step of this name, with any arguments, is recorded in the current scope."""
+        return (f"{self.scope}{name}", 0) in self.steps
 
     def find_input(self, key: str, kind: InputKind, request: Json) -> InputRequest | None:
         """Return the input request as it was recorded.
@@ -169,7 +165,7 @@ class Checkpoints:
 
     def _missing(self) -> Iterator[str]:
         for name, occurrence in sorted(self._unreplayed_steps):
-            step = self._steps[name, occurrence]
+            step = self.steps[name, occurrence]
             yield f"{_named(name, occurrence)} ({step.fingerprint}, by attempt {step.attempt})"
         for key in sorted(self._unreplayed_inputs):
             yield f"question {key!r} (by attempt {self._inputs[key].attempt})"

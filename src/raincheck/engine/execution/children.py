@@ -1,7 +1,6 @@
 """The tasks that a task starts: children while it works, and a successor when it completes.
 
-`InputRelay` repeats the input requests of children as requests of the parent: the parent's caller does not know the
-children.
+The input requests of children are repeated as requests of their parent, whose caller does not know the children.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,19 +10,21 @@ from datetime import UTC, datetime
 
 from raincheck.core.change import Creation
 from raincheck.core.commands import Note
-from raincheck.core.limits import Quota
 from raincheck.core.owner import Scope
-from raincheck.core.payload import Json, Payload, encode
 from raincheck.core.records import InputRequest, TaskId, View
-from raincheck.engine.execution.api import TaskOutcome
+from raincheck.core.values import Json, Payload, encode
 from raincheck.engine.execution.checkpoints import CHILD_KEY_PREFIX
 from raincheck.engine.execution.session import AttemptSession
-from raincheck.engine.inputs import error_answer
-from raincheck.engine.submit import SubmitRequest, create_task
-from raincheck.engine.tool import TaskTool
+from raincheck.engine.inputs import TaskOutcome, error_answer
+from raincheck.engine.tool import SubmitRequest, TaskTool, create_task
 from raincheck.engine.toolbox import Toolbox
 from raincheck.errors import IllegalTransition, InvalidValue, ProtocolError, TaskNotFound, TooLarge
 from raincheck.stores.commit import answer
+
+ID_SUFFIX_LENGTH = 12
+"""Characters of a child's id that distinguish it from its parent's other children."""
+
+WITHDRAWN_CODE = -32000
 
 LONG_AGO = datetime(1970, 1, 2, tzinfo=UTC)
 """Children are stored while their parent lives, even past their expiry. As of this time, they have not expired."""
@@ -40,10 +41,10 @@ class _Successor:
 class ChildTasks:
     """The children and the successor of one attempt's task."""
 
-    def __init__(self, session: AttemptSession, toolbox: Toolbox, quota: Quota) -> None:
-        self.quota = quota
+    def __init__(self, session: AttemptSession, toolbox: Toolbox) -> None:
         self._session = session
         self._toolbox = toolbox
+        self._relayed_keys = {input_request.key for input_request in session.journal.inputs}
         self._successor: _Successor | None = None
 
     async def create_child(self, tool: str, arguments: Mapping[str, Json], count: int) -> Creation:
@@ -124,43 +125,6 @@ class ChildTasks:
                 break
         return count
 
-    def _create(
-        self,
-        tool: TaskTool,
-        arguments: Mapping[str, Json],
-        *,
-        parent_id: TaskId | None = None,
-        task_id: TaskId | None = None,
-        checks: bool = True,
-    ) -> Creation:
-        task, deps = self._session.task, self._session.deps
-        request = SubmitRequest(
-            task.namespace, task.owner, self._session.journal.caller, parent_id, actor=f"task {task.id}"
-        )
-        return create_task(
-            tool,
-            arguments,
-            request,
-            now=deps.clock.now(),
-            limits=deps.limits,
-            task_id=task_id,
-            validate=checks,
-        )
-
-
-ID_SUFFIX_LENGTH = 12
-"""Characters of a child's id that distinguish it from its parent's other children."""
-
-WITHDRAWN_CODE = -32000
-
-
-class InputRelay:
-    """Relays the input requests of the children of one attempt's task, and returns the answers to them."""
-
-    def __init__(self, session: AttemptSession) -> None:
-        self._session = session
-        self._relayed_keys = {input_request.key for input_request in session.journal.inputs}
-
     async def relay(self, child: View) -> None:
         """Relay the child's new input requests, and pass the answers on to the child."""
         for input_request in child.inputs:
@@ -194,10 +158,34 @@ class InputRelay:
         deps, scope = self._session.deps, Scope.for_namespace(self._session.task.namespace)
         actor = f"task {self._session.task.id}"
         try:
-            await answer(deps.store, task_id, scope, {key: answer_payload}, actor=actor, now=deps.clock.now())
+            payloads, now = {key: answer_payload}, deps.clock.now()
+            await answer(deps.store, task_id, scope, payloads, actor=actor, now=now, on_commit=deps.on_commit)
         except (IllegalTransition, TaskNotFound):
             # The task has just ended, and needs no answer.
             return
+
+    def _create(
+        self,
+        tool: TaskTool,
+        arguments: Mapping[str, Json],
+        *,
+        parent_id: TaskId | None = None,
+        task_id: TaskId | None = None,
+        checks: bool = True,
+    ) -> Creation:
+        task, deps = self._session.task, self._session.deps
+        request = SubmitRequest(
+            task.namespace, task.owner, self._session.journal.caller, parent_id, actor=f"task {task.id}"
+        )
+        return create_task(
+            tool,
+            arguments,
+            request,
+            now=deps.clock.now(),
+            limits=deps.limits,
+            task_id=task_id,
+            validate=checks,
+        )
 
 
 def _relay_key(child_id: TaskId, key: str) -> str:

@@ -1,27 +1,100 @@
-"""The context of a task body: `TaskContext` for coroutines and `SyncTaskContext` for plain functions.
+"""The context of a task body: `TaskContext` for coroutines. Plain functions get a `sync_context.SyncTaskContext`.
 
-Both have the same methods; those of `SyncTaskContext` block instead of being awaited.
+A context makes the calls of `TaskApi`, the same wherever the body runs: in the event loop, in a thread or in a process.
+All their values are JSON. A call after the attempt was asked to stop raises `asyncio.CancelledError`.
 """
 
 import asyncio
-import concurrent.futures
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from functools import partial
-from typing import Any, NoReturn, ParamSpec, Self, TypeVar, overload
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, NoReturn, ParamSpec, Protocol, TypeVar, overload
 
-from raincheck._async import is_running_in
+from raincheck._async import start_in_thread
 from raincheck.core.owner import Owner
-from raincheck.core.payload import Json, decode, encode
 from raincheck.core.records import InputKind
-from raincheck.engine.execution.api import TaskApi, TaskInfo
-from raincheck.engine.execution.checkpoints import check_step, fingerprint
-from raincheck.engine.execution.threads import StepThreads
-from raincheck.engine.inputs import Reply, parse_reply, result_or_raise, to_json_schema
-from raincheck.errors import ConfigurationError, InvalidValue
+from raincheck.core.values import Json, Payload, decode, encode
+from raincheck.engine.execution.checkpoints import fingerprint, not_callable_error
+from raincheck.engine.inputs import Reply, TaskOutcome, parse_reply, result_or_raise, to_json_schema
+from raincheck.errors import ConfigurationError
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+MAX_STEP_THREADS = 32
+"""Maximum steps of one body that run in threads at once. The others wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskInfo:
+    """Facts about the task that a body has from the start."""
+
+    id: str
+    owner: str
+    """The owner's key."""
+    tool: str
+    version: str
+    attempt: int
+    caller: Json
+    variables: Mapping[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class StepStart:
+    """The recorded result of a step that an earlier attempt finished, or else the number of this use of its name."""
+
+    occurrence: int
+    is_recorded: bool = False
+    result: Json = None
+
+
+class TaskApi(Protocol):
+    """The calls of a context."""
+
+    async def report(self, done: float | None, total: float | None, message: str | None) -> None:
+        """Report progress. Written at intervals, and the last report always."""
+        ...
+
+    async def begin_step(self, name: str, fingerprint: str) -> StepStart:
+        """Return the step's recorded result if an earlier attempt finished it; if not, mark it as in progress."""
+        ...
+
+    async def finish_step(self, name: str, start: StepStart, fingerprint: str, result: Payload) -> None:
+        """Record the result of a step in progress."""
+        ...
+
+    def drop_step(self, name: str, occurrence: int) -> None:
+        """Discard a step in progress. May be called from any thread."""
+        ...
+
+    async def ask(self, kind: InputKind, name: str, request: Json) -> Json:
+        """Ask the caller, once, and wait for the answer."""
+        ...
+
+    async def sleep(self, seconds: float, name: str | None) -> None:
+        """Return when this many seconds have passed since an attempt first requested the sleep."""
+        ...
+
+    async def set_variables(self, variables: Mapping[str, Json]) -> None:
+        """Store the whole map of variables."""
+        ...
+
+    async def store_artifact(self, name: str, content: Json) -> None:
+        """Store an intermediate result."""
+        ...
+
+    async def spawn(self, tool: str, arguments: Mapping[str, Json], name: str | None) -> str:
+        """Start a child task, once, and return its id."""
+        ...
+
+    async def child_outcome(self, child_id: str) -> TaskOutcome:
+        """Wait until the child has ended, and return its outcome."""
+        ...
+
+    async def start_after(self, tool: str, arguments: Mapping[str, Json], result_as: str) -> str:
+        """Set a task to start when this one completes, and return its id."""
+        ...
 
 
 class StoredValues(Mapping[str, Json]):
@@ -116,6 +189,36 @@ class TaskIdentity:
         return self._is_stopped()
 
 
+class StepThreads:
+    """The threads of one body's steps: limited in number, and tracked until they end."""
+
+    def __init__(self) -> None:
+        self.running: set[asyncio.Future[Any]] = set()
+
+    @cached_property
+    def _limit(self) -> asyncio.Semaphore:
+        # Created on first use: most bodies need none.
+        return asyncio.Semaphore(MAX_STEP_THREADS)
+
+    async def call(self, fn: Callable[[], T]) -> T:
+        """Call the function in a new thread, and wait for its result."""
+        await self._limit.acquire()
+        try:
+            future = start_in_thread(fn, name="raincheck-step")
+        except RuntimeError:
+            # There are too many threads on this machine.
+            self._limit.release()
+            raise
+        self.running.add(future)
+        future.add_done_callback(self._end)
+        # Shielded, since the thread continues even when its waiter is cancelled.
+        return await asyncio.shield(future)
+
+    def _end(self, future: "asyncio.Future[Any]") -> None:
+        self.running.discard(future)
+        self._limit.release()
+
+
 class TaskContext(TaskIdentity):
     """The context of a task whose body is a coroutine."""
 
@@ -127,7 +230,7 @@ class TaskContext(TaskIdentity):
         """The threads that run steps that are plain functions."""
 
     def internals(self) -> tuple[TaskInfo, TaskApi, Callable[[], bool]]:
-        """Return the parts to make another context of the same task."""
+        """Return the parts from which the engine makes another context of the same task."""
         return self._info, self._api, self._is_stopped
 
     async def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
@@ -155,16 +258,18 @@ class TaskContext(TaskIdentity):
             CheckpointMismatch: the step was recorded with other arguments.
             NotJson: the result can't be recorded.
         """
-        check_step(name, fn, may_await=True)
+        if not callable(fn):
+            raise not_callable_error(name, fn)
         mark = fingerprint("step", args, kwargs)
         start = await self._api.begin_step(name, mark)
         if start.is_recorded:
             return start.result
         try:
-            result = await self._call(fn, args, kwargs)
+            result = await (fn(*args, **kwargs) if inspect.iscoroutinefunction(fn) else self._call(fn, args, kwargs))
+            payload = encode(result, what=f"the result of step {name!r}")
             # Return what is recorded, so that a body can't tell its first attempt from a later one.
-            result = decode(encode(result, what=f"the result of step {name!r}"))
-            await self._api.finish_step(name, start, mark, result)
+            result = decode(payload)
+            await self._api.finish_step(name, start, mark, payload)
         except BaseException:
             # Also if only the wait for the record was cancelled: for the body, the step is no longer in progress.
             self._api.drop_step(name, start.occurrence)
@@ -221,144 +326,6 @@ class TaskContext(TaskIdentity):
         return await self._api.start_after(tool, arguments or {}, result_as)
 
     async def _call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - any result of a step
-        if inspect.iscoroutinefunction(fn):
-            return await fn(*args, **kwargs)
+        """Call a plain function in a thread, and await what it returns if that can be awaited."""
         result: Any = await self.step_threads.call(partial(fn, *args, **kwargs))
         return await result if inspect.isawaitable(result) else result
-
-
-class BodyStopped(BaseException):
-    """Interrupts a plain function in a call to its context when the attempt has to stop.
-
-    Not an `Exception`, so that a body that handles errors does not catch it.
-    """
-
-
-class LoopCaller:
-    """Calls a task API on its event loop from another thread."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-
-    def __call__(self, call: Coroutine[Any, Any, T]) -> T:
-        if is_running_in(self._loop):
-            call.close()
-            raise InvalidValue(
-                "a SyncTaskContext is for plain functions, and blocks the event loop: use a TaskContext in coroutines"
-            )
-        try:
-            return asyncio.run_coroutine_threadsafe(call, self._loop).result()
-        except (asyncio.CancelledError, concurrent.futures.CancelledError):
-            raise BodyStopped from None
-        except RuntimeError:
-            if not self._loop.is_closed():
-                raise
-            # The program is ending, and this thread has outlived its engine.
-            call.close()
-            raise BodyStopped from None
-
-
-class SyncVariables(StoredValues):
-    """The variables of a task."""
-
-    def __init__(self, values: Mapping[str, Json], api: TaskApi, wait: LoopCaller) -> None:
-        super().__init__(values, api)
-        self._wait = wait
-
-    def set(self, name: str, value: Json) -> None:
-        self._replace({**self._values, name: value})
-
-    def remove(self, name: str) -> None:
-        self._replace({key: value for key, value in self._values.items() if key != name})
-
-    def _replace(self, values: dict[str, Json]) -> None:
-        self._wait(self._api.set_variables(values))
-        self._values = values
-
-
-class SyncChild:
-    """A child task. It is cancelled with its parent."""
-
-    def __init__(self, child_id: str, api: TaskApi, wait: LoopCaller) -> None:
-        self.id = child_id
-        self._api = api
-        self._wait = wait
-
-    def result(self) -> Json:
-        """Wait until the child has ended, and return its result.
-
-        Raises:
-            TaskFailed: the child has no result.
-        """
-        return result_or_raise(self.id, self._wait(self._api.child_outcome(self.id)))
-
-
-class SyncTaskContext(TaskIdentity):
-    """The context of a task whose body is a plain function. See `TaskContext` for the methods."""
-
-    def __init__(self, info: TaskInfo, api: TaskApi, is_stopped: Callable[[], bool], wait: LoopCaller) -> None:
-        super().__init__(info, is_stopped)
-        self._api = api
-        self._wait = wait
-        self.variables = SyncVariables(info.variables, api, wait)
-
-    @classmethod
-    def from_async(cls, task: TaskContext, loop: asyncio.AbstractEventLoop) -> Self:
-        """Return the context of the same task, for a plain function that the body's coroutine calls in a thread."""
-        return cls(*task.internals(), LoopCaller(loop))
-
-    def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
-        """Report progress."""
-        self._wait(self._api.report(done, total, message))
-
-    def status(self, message: str) -> None:
-        """Set the status message."""
-        self._wait(self._api.report(None, None, message))
-
-    def step(self, name: str, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a step once: `fn(*args)`, in this thread."""
-        check_step(name, fn, may_await=False)
-        mark = fingerprint("step", args, kwargs)
-        start = self._wait(self._api.begin_step(name, mark))
-        if start.is_recorded:
-            return start.result  # type: ignore[return-value] # the recorded value is what it returned, as JSON
-        try:
-            result = decode(encode(fn(*args, **kwargs), what=f"the result of step {name!r}"))  # type: ignore[arg-type] # encode rejects what is not JSON
-            self._wait(self._api.finish_step(name, start, mark, result))
-        except BaseException:
-            self._api.drop_step(name, start.occurrence)
-            raise
-        return result  # type: ignore[return-value] # as above
-
-    @overload
-    def elicit(self, message: str, schema: type[T], *, name: str = "elicit") -> Reply[T]: ...
-
-    @overload
-    def elicit(self, message: str, schema: Mapping[str, Json], *, name: str = "elicit") -> Reply[Json]: ...
-
-    def elicit(
-        self, message: str, schema: type[T] | Mapping[str, Json], *, name: str = "elicit"
-    ) -> Reply[T] | Reply[Json]:
-        """Ask the user, once."""
-        request: Json = {"message": message, "requestedSchema": to_json_schema(schema)}
-        return parse_reply(self._wait(self._api.ask(InputKind.ELICITATION, name, request)), schema)
-
-    def sample(self, messages: Json, *, name: str = "sample", **parameters: Json) -> Json:
-        """Ask the caller's model, once."""
-        return self._wait(self._api.ask(InputKind.SAMPLING, name, {"messages": messages, **parameters}))
-
-    def sleep(self, seconds: float, *, name: str | None = None) -> None:
-        """Sleep, for a long time too."""
-        self._wait(self._api.sleep(seconds, name))
-
-    def artifact(self, name: str, content: Json) -> None:
-        """Store an intermediate result."""
-        self._wait(self._api.store_artifact(name, content))
-
-    def spawn(self, tool: str, arguments: Mapping[str, Json] | None = None, *, name: str | None = None) -> SyncChild:
-        """Start a child task of the same owner, once."""
-        return SyncChild(self._wait(self._api.spawn(tool, arguments or {}, name)), self._api, self._wait)
-
-    def then(self, tool: str, arguments: Mapping[str, Json] | None = None, *, result_as: str = "result") -> str:
-        """Set the task that starts when this one completes."""
-        return self._wait(self._api.start_after(tool, arguments or {}, result_as))

@@ -1,33 +1,29 @@
 """The task API of attempts in this process: records steps, progress, input requests and children.
 
-`StateMachineApi` serves the bodies of workflow instances: it reads the state, takes transitions, and waits until
-another caller takes one.
+`ProgressReporter` takes reports of progress at any rate, and writes a few of them per second.
 """
 
 import asyncio
-from collections.abc import Mapping
-from contextlib import suppress
+import logging
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from functools import cached_property
-from typing import Any
 
 from raincheck.core.change import Creation
-from raincheck.core.commands import Cancel, Note
-from raincheck.core.owner import Scope
-from raincheck.core.payload import Json, decode, encode
-from raincheck.core.records import Artifact, InputKind, InputRequest, Step, TaskId
-from raincheck.engine.execution.api import StepStart, TaskOutcome
+from raincheck.core.commands import Note
+from raincheck.core.decide import merge_progress
+from raincheck.core.records import Artifact, InputKind, InputRequest, Progress, Step
+from raincheck.core.values import Json, Payload, decode, encode
 from raincheck.engine.execution.checkpoints import Checkpoints, fingerprint
-from raincheck.engine.execution.children import ChildTasks, InputRelay
-from raincheck.engine.execution.context import TaskContext
-from raincheck.engine.execution.parking import ParkingPolicy
-from raincheck.engine.execution.progress import ProgressReporter
-from raincheck.engine.execution.session import AttemptSession
-from raincheck.engine.inputs import check_capability, unwrap_answer
-from raincheck.engine.instances import instance_snapshot, transition_command
-from raincheck.engine.workflow import InstanceSnapshot, PlannedTransition
-from raincheck.errors import ConfigurationError, IllegalTransition, InvalidValue, TaskNotFound, TooLarge, WrongState
-from raincheck.stores.commit import apply
+from raincheck.engine.execution.children import ChildTasks
+from raincheck.engine.execution.context import StepStart
+from raincheck.engine.execution.session import AttemptSession, ParkingPolicy
+from raincheck.engine.inputs import TaskOutcome, check_capability, unwrap_answer
+from raincheck.engine.settings import Settings
+from raincheck.engine.toolbox import Toolbox
+from raincheck.engine.worker.slots import SlotPool
+from raincheck.errors import InvalidValue, LeaseLost, StoreError, TooLarge
+
+logger = logging.getLogger(__name__)
 
 MAX_SLEEP = timedelta(days=3_650)
 
@@ -35,27 +31,27 @@ MAX_SLEEP = timedelta(days=3_650)
 class LocalTaskApi:
     """The task API of one attempt. Lives in the event loop."""
 
-    def __init__(
-        self,
-        session: AttemptSession,
-        checkpoints: Checkpoints,
-        progress: ProgressReporter,
-        parking: ParkingPolicy,
-        children: ChildTasks,
-    ) -> None:
+    def __init__(self, session: AttemptSession, toolbox: Toolbox, settings: Settings, slots: SlotPool) -> None:
         self.session = session
-        self.checkpoints = checkpoints
-        self.progress = progress
-        self.parking = parking
-        self._children = children
-        self.input_relay = InputRelay(session)
-        self._loop = asyncio.get_running_loop()
+        self.checkpoints = Checkpoints(session.journal, session.tool.version)
+        self.progress = ProgressReporter(session, settings.progress_interval)
+        self.parking = ParkingPolicy(session, settings.park_after, slots)
+        self._toolbox = toolbox
+        self._quota = settings.quota
+        # Held from the count to the write, so that concurrent branches can't exceed a limit together.
+        self._limit_lock = asyncio.Lock()
         self._artifacts = set(session.journal.artifacts)
+        self._children: ChildTasks | None = None
 
-    @cached_property
-    def _limit_lock(self) -> asyncio.Lock:
-        """Held from the count to the write, so that concurrent branches can't exceed a limit together."""
-        return asyncio.Lock()
+    @property
+    def children(self) -> ChildTasks:
+        # Created on first use: most tasks have no children.
+        self._children = self._children or ChildTasks(self.session, self._toolbox)
+        return self._children
+
+    def create_successor(self, result: Callable[[], Json]) -> tuple[Creation, ...]:
+        """Create the task that was set to start when this one completes, if there is one."""
+        return () if self._children is None else self._children.create_successor(result)
 
     async def report(self, done: float | None, total: float | None, message: str | None) -> None:
         await self.session.raise_if_stopped()
@@ -67,28 +63,28 @@ class LocalTaskApi:
 
     async def begin_step(self, name: str, fingerprint: str) -> StepStart:
         await self.parking.checkpoint()
-        name = self.checkpoints.scoped(name)
-        occurrence = self.checkpoints.next_occurrence(name)
-        step = self.checkpoints.find_step(name, occurrence, fingerprint)
+        name, occurrence, step = self.checkpoints.next_step(name, fingerprint)
         if step is not None:
             return StepStart(occurrence, is_recorded=True, result=decode(step.result))
-        self.parking.begin_step(name, occurrence)
+        self.parking.running_steps.add((name, occurrence))
         return StepStart(occurrence)
 
-    async def finish_step(self, name: str, start: StepStart, fingerprint: str, result: Json) -> None:
-        name = self.checkpoints.scoped(name)
+    async def finish_step(self, name: str, start: StepStart, fingerprint: str, result: Payload) -> None:
+        name = f"{self.checkpoints.scope}{name}"
         try:
-            await self._record(name, start.occurrence, fingerprint, result)
+            async with self._limit_lock:
+                await self._store_step(name, start.occurrence, fingerprint, result)
         finally:
             self.parking.end_step(name, start.occurrence)
 
     def drop_step(self, name: str, occurrence: int) -> None:
-        self._loop.call_soon_threadsafe(self.parking.end_step, self.checkpoints.scoped(name), occurrence)
+        name = f"{self.checkpoints.scope}{name}"
+        self.session.loop.call_soon_threadsafe(self.parking.end_step, name, occurrence)
 
     async def ask(self, kind: InputKind, name: str, request: Json) -> Json:
         await self.parking.checkpoint()
         check_capability(self.session.journal.caller, kind, request)
-        name = self.checkpoints.scoped(name)
+        name = f"{self.checkpoints.scope}{name}"
         key = f"{name}-{self.checkpoints.next_occurrence(name)}"
         if self.checkpoints.find_input(key, kind, request) is None:
             input_request = InputRequest(
@@ -104,24 +100,19 @@ class LocalTaskApi:
         answer = await self.parking.wait_for(lambda: self.session.journal.answer_to(key))
         return None if answer is None else unwrap_answer(decode(answer))
 
-    async def withdraw_input(self, name: str) -> None:
-        """Withdraw the input request of this name, which no other request has, if it is still open."""
-        await self.parking.checkpoint()
-        await self.parking.run_busy(self.input_relay.close_input(f"{self.checkpoints.scoped(name)}-0"))
-
     async def sleep(self, seconds: float, name: str | None) -> None:
         await self.parking.checkpoint()
         if not isinstance(seconds, int | float) or not 0 <= seconds <= MAX_SLEEP.total_seconds():  # pyright: ignore[reportUnnecessaryIsInstance] - not every body is type-checked
             raise InvalidValue(f"a task can sleep from 0 to {MAX_SLEEP.total_seconds():.0f} seconds, not {seconds!r}")
         # An unnamed sleep is matched by its length, so that concurrent branches each find their own, unless they sleep
         # equally long.
-        name = self.checkpoints.scoped(f"sleep {_format_seconds(seconds) if name is None else name}")
-        step_fingerprint = fingerprint("sleep", seconds)
-        occurrence = self.checkpoints.next_occurrence(name)
-        step = self.checkpoints.find_step(name, occurrence, step_fingerprint)
+        name = f"sleep {_format_seconds(seconds) if name is None else name}"
+        mark = fingerprint("sleep", seconds)
+        name, occurrence, step = self.checkpoints.next_step(name, mark)
         if step is None:
             until = self._now() + timedelta(seconds=seconds)
-            await self._record(name, occurrence, step_fingerprint, until.isoformat())
+            async with self._limit_lock:
+                await self.parking.run_busy(self._store_step(name, occurrence, mark, encode(until.isoformat())))
         else:
             until = datetime.fromisoformat(str(decode(step.result)))
         await self.parking.wait_for(lambda: None, until)
@@ -147,17 +138,16 @@ class LocalTaskApi:
 
     async def spawn(self, tool: str, arguments: Mapping[str, Json], name: str | None) -> str:
         await self.parking.checkpoint()
-        step_fingerprint = fingerprint("spawn", tool, arguments)
+        mark = fingerprint("spawn", tool, arguments)
         # As above.
-        name = self.checkpoints.scoped(f"spawn {tool} {step_fingerprint[-8:]}" if name is None else f"spawn {name}")
-        occurrence = self.checkpoints.next_occurrence(name)
-        step = self.checkpoints.find_step(name, occurrence, step_fingerprint)
+        name = f"spawn {tool} {mark[-8:]}" if name is None else f"spawn {name}"
+        name, occurrence, step = self.checkpoints.next_step(name, mark)
         if step is not None:
             return str(decode(step.result))
         async with self._limit_lock:
-            creating = self._children.create_child(tool, arguments, self.checkpoints.count("spawn"))
+            creating = self.children.create_child(tool, arguments, self.checkpoints.count("spawn"))
             child = await self.parking.run_busy(creating)
-            await self._store_step(name, occurrence, step_fingerprint, child.task.id, spawned=(child,))
+            await self.parking.run_busy(self._store_step(name, occurrence, mark, encode(child.task.id), (child,)))
         return child.task.id
 
     async def child_outcome(self, child_id: str) -> TaskOutcome:
@@ -165,45 +155,29 @@ class LocalTaskApi:
         while True:
             # Read before the child, so that a child that ends in between is not waited for in vain.
             signals = self.session.journal.task.signals
-            child = await self.parking.run_busy(self._children.view_child(child_id))
+            child = await self.parking.run_busy(self.children.view_child(child_id))
             if child.task.is_terminal:
-                await self.parking.run_busy(self.input_relay.withdraw(child.task.id))
-                return self._children.child_outcome(child)
-            await self.parking.run_busy(self.input_relay.relay(child))
-            await self.parking.wait_for(lambda signals=signals: self._has_new_signal(signals))
-
-    async def cancel_child(self, child_id: str) -> None:
-        """Cancel a child whose result is no longer needed."""
-        deps, task = self.session.deps, self.session.task
-        cancel = Cancel(actor=f"task {task.id}", reason="its parent no longer needs it")
-        with suppress(IllegalTransition, TaskNotFound):
-            scope = Scope.for_namespace(task.namespace)
-            await apply(deps.store, TaskId(child_id), scope, cancel, now=deps.clock.now())
+                await self.parking.run_busy(self.children.withdraw(child.task.id))
+                return self.children.child_outcome(child)
+            await self.parking.run_busy(self.children.relay(child))
+            await self.parking.wait_for(lambda signals=signals: self.session.journal.task.signals != signals or None)
 
     async def start_after(self, tool: str, arguments: Mapping[str, Json], result_as: str) -> str:
         await self.parking.checkpoint()
-        return self._children.set_successor(tool, arguments, result_as)
-
-    async def _record(self, name: str, occurrence: int, step_fingerprint: str, result: Json) -> None:
-        async with self._limit_lock:
-            await self._store_step(name, occurrence, step_fingerprint, result)
+        return self.children.set_successor(tool, arguments, result_as)
 
     async def _store_step(
-        self, name: str, occurrence: int, step_fingerprint: str, result: Json, spawned: tuple[Creation, ...] = ()
+        self, name: str, occurrence: int, fingerprint: str, result: Payload, spawned: tuple[Creation, ...] = ()
     ) -> None:
-        max_count = self.session.deps.limits.steps
-        if self.checkpoints.step_count >= max_count:
-            raise TooLarge(f"task {self.session.task.id!r}", self.checkpoints.step_count + 1, max_count, "steps")
-        payload = encode(result, what=f"the result of step {name!r}")
-        step = Step(name, occurrence, step_fingerprint, payload, self.session.fence, self._now())
-        await self._note(Note(self.session.fence, steps=(step,), spawned=spawned, quota=self._children.quota))
-        self.checkpoints.add_step(step)
+        steps, deps, fence = self.checkpoints.steps, self.session.deps, self.session.fence
+        if len(steps) >= deps.limits.steps:
+            raise TooLarge(f"task {self.session.task.id!r}", len(steps) + 1, deps.limits.steps, "steps")
+        step = Step(name, occurrence, fingerprint, result, fence, deps.clock.now())
+        await self.session.write_from_body(Note(fence, steps=(step,), spawned=spawned, quota=self._quota))
+        steps[name, occurrence] = step
 
     async def _note(self, note: Note) -> None:
         await self.parking.run_busy(self.session.write_from_body(note))
-
-    def _has_new_signal(self, signals: int) -> bool | None:
-        return True if self.session.journal.task.signals != signals else None
 
     def _now(self) -> datetime:
         return self.session.deps.clock.now()
@@ -214,75 +188,68 @@ def _format_seconds(seconds: float) -> str:
     return short if float(short) == seconds else repr(seconds)
 
 
-class StateMachineApi:
-    """The state machine API of one attempt on a workflow instance."""
+class ProgressReporter:
+    """Holds the latest report, and writes it when enough time has passed since the last write."""
 
-    def __init__(self, api: LocalTaskApi) -> None:
-        self._api = api
-        self._session = api.session
-        self._parking = api.parking
+    def __init__(self, session: AttemptSession, interval: float) -> None:
+        self._session = session
+        self._interval = interval
+        self._progress: Progress | None = None
+        self._message: str | None = None
+        self._writer: asyncio.Task[None] | None = None
+        self._has_warned = False
 
-    async def enter_current_state(self) -> InstanceSnapshot:
-        """Return the instance's current state. Later checkpoints belong to this stay in the state."""
-        await self._parking.checkpoint()
-        await self._parking.run_busy(self._session.reload())
-        state = self._session.journal.task.state
-        if state is None:
-            raise InvalidValue(
-                f"task {self._session.task.id!r} is not a workflow instance: it was created before its tool had states"
-            )
-        self._api.checkpoints.enter_scope(f"{state.number} {state.name}: ")
-        self._session.state_number = state.number
-        for input_request in self._session.journal.inputs:
-            if input_request.is_open and input_request.asked_at < state.since:
-                # Requested in a state that the instance has left: no body waits for the answer.
-                await self._parking.run_busy(self._api.input_relay.close_input(input_request.key))
-        return instance_snapshot(self._session.journal, state)
-
-    @property
-    def status_message(self) -> str | None:
-        """The status that callers see: the state, and the reason for it."""
-        return self._session.task.status_message
-
-    async def apply_transition(self, planned: PlannedTransition, snapshot: InstanceSnapshot, actor: str) -> bool:
-        """Take a transition. Returns False if another caller took one first."""
-        # Unwritten progress of this state is of no use in the next.
-        self._api.progress.take_pending()
+    def record(self, done: float | None, total: float | None, message: str | None) -> None:
+        """Record a report, to be written soon. An invalid report is dropped: it is no reason to lose the work."""
         try:
-            await self._parking.run_busy(
-                self._session.write_from_body(transition_command(planned, snapshot, actor, self._session.fence))
-            )
-        except WrongState:
-            return False
-        if planned.kind == "cancel":
-            # The task has ended with that, and so does the attempt.
-            await self._session.refresh()
-            await self._session.raise_if_stopped()
-        return True
+            self._progress = self._progress if done is None else merge_progress(self._progress, Progress(done, total))
+            self._message = self._message if message is None else str(message)
+        except Exception as error:  # noqa: BLE001 - an invalid number, a message that can't be converted: any error
+            if not self._has_warned:
+                logger.warning("task %s: dropped an invalid progress report: %s", self._session.task.log_id, error)
+            self._has_warned = True
+        if self._writer is None:
+            self._writer = asyncio.create_task(self._write_at_intervals())
 
-    async def wait_until_left(
-        self, snapshot: InstanceSnapshot, until: datetime | None, action_task: "asyncio.Task[Any] | None"
-    ) -> bool:
-        """Wait until another caller takes the instance out of its state, or until a time, and return False then.
+    def take_pending(self) -> tuple[Progress | None, str | None]:
+        """Return and clear what is not written yet, for the next write."""
+        latest = self._progress, self._message
+        self._progress = self._message = None
+        return latest
 
-        The action of the state may be running meanwhile.
-        """
-        result = await self._parking.wait_for(lambda: self._has_left(snapshot), until, action_task=action_task)
-        return result is not None
+    def restore_pending(self, progress: Progress | None, message: str | None) -> None:
+        """Restore reports whose write seems to have failed. Newer reports take precedence."""
+        self._progress = self._progress or progress
+        self._message = message if self._message is None else self._message
 
-    def _has_left(self, snapshot: InstanceSnapshot) -> bool | None:
-        state = self._session.task.state
-        return True if state is None or state.number != snapshot.number else None
+    async def _flush(self) -> None:
+        progress, message = self.take_pending()
+        if progress is None and message is None:
+            return
+        try:
+            await self._session.write(Note(self._session.fence, progress, message))
+        except BaseException:
+            self.restore_pending(progress, message)
+            raise
 
+    async def close(self) -> None:
+        """Write the last report, and stop."""
+        if self._writer is not None:
+            self._writer.cancel()
+            await asyncio.wait([self._writer])
+        await self._flush_if_possible()
 
-def state_machine_api(task: TaskContext) -> StateMachineApi:
-    """Return the state machine API of a workflow instance's body."""
-    return StateMachineApi(local_task_api(task))
+    async def _flush_if_possible(self) -> None:
+        try:
+            await self._flush()
+        except LeaseLost:
+            return
+        except StoreError as error:
+            logger.warning("task %s: a progress report was not written: %s", self._session.task.log_id, error)
 
-
-def local_task_api(task: TaskContext) -> LocalTaskApi:
-    """Return the task API of a workflow's body, which can do more than a context offers."""
-    _, api, _ = task.internals()
-    if not isinstance(api, LocalTaskApi):
-        raise ConfigurationError("a workflow must run in the event loop of its worker, not in an isolated process")
-    return api
+    async def _write_at_intervals(self) -> None:
+        # The first report is written at once, so that a slow task is seen to have started.
+        while (self._progress is not None or self._message is not None) and not self._session.is_stopped:
+            await self._flush_if_possible()
+            await self._session.deps.clock.sleep(self._interval)
+        self._writer = None

@@ -20,9 +20,9 @@ from contextlib import contextmanager, suppress
 from typing import Any, Never
 
 from raincheck import errors
-from raincheck.core.payload import encode
-from raincheck.engine.execution.api import TaskInfo
-from raincheck.engine.execution.context import BodyStopped, LoopCaller, SyncTaskContext, TaskContext
+from raincheck.core.values import encode
+from raincheck.engine.execution.context import TaskContext, TaskInfo
+from raincheck.engine.execution.sync_context import BodyStopped, LoopCaller, SyncTaskContext
 from raincheck.engine.isolation.function_ref import FunctionRef, load_function
 from raincheck.engine.isolation.protocol import (
     Message,

@@ -22,10 +22,10 @@ from functools import partial
 from signal import SIGKILL, Signals
 from typing import Any, cast
 
-from raincheck.core.payload import Json, encode
-from raincheck.engine.execution.api import TaskApi, TaskInfo
+from raincheck._async import start_in_thread
+from raincheck.core.values import Json, encode
 from raincheck.engine.execution.bodies import BodyCall, BodyFailure, BodyOutcome, BodyResult
-from raincheck.engine.execution.threads import start_in_thread
+from raincheck.engine.execution.context import TaskApi, TaskInfo
 from raincheck.engine.isolation.function_ref import function_ref
 from raincheck.engine.isolation.protocol import (
     ApiCall,
@@ -41,6 +41,7 @@ from raincheck.engine.isolation.protocol import (
 )
 from raincheck.engine.tool import TaskTool
 from raincheck.errors import ConfigurationError, RaincheckError
+from raincheck.process_supervisor import signal_group
 from raincheck.tracebacks import text_logger
 
 
@@ -105,9 +106,7 @@ class ProcessGroup:
 
     def _signal_group(self, number: Signals) -> None:
         if self._pid is not None:
-            # macOS returns "not permitted" for a group in which nothing runs any more.
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._pid, number)
+            signal_group(self._pid, number)
 
 
 MAX_PENDING_CALLS = 10_000

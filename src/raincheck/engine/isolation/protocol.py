@@ -18,9 +18,10 @@ from typing import Any, NoReturn, TypeAlias, cast
 
 from raincheck import errors
 from raincheck._async import is_running_in
-from raincheck.core.payload import Json, Payload, encode
 from raincheck.core.records import InputKind
-from raincheck.engine.execution.api import StepStart, TaskApi, TaskOutcome
+from raincheck.core.values import Json, Payload, encode
+from raincheck.engine.execution.context import StepStart, TaskApi
+from raincheck.engine.inputs import TaskOutcome
 from raincheck.errors import NotJson, RaincheckError, TooLarge
 
 FRAME_LIMIT = 64 * 1024 * 1024
@@ -222,6 +223,8 @@ def _read_argument(name: str, value: Any) -> Any:  # noqa: ANN401 - JSON, and va
     try:
         if name == "kind":
             return InputKind(value)
+        if name == "result":
+            return encode(value, what="the result of a step")
         if name == "start":
             start = StepStart(**value)
             return StepStart(occurrence=index(start.occurrence))
@@ -268,7 +271,7 @@ class RemoteTaskApi:
     async def begin_step(self, name: str, fingerprint: str) -> StepStart:
         return StepStart(**await self._call("begin_step", name=name, fingerprint=fingerprint))
 
-    async def finish_step(self, name: str, start: StepStart, fingerprint: str, result: Json) -> None:
+    async def finish_step(self, name: str, start: StepStart, fingerprint: str, result: Payload) -> None:
         await self._call("finish_step", name=name, start=to_fields(start), fingerprint=fingerprint, result=result)
 
     def drop_step(self, name: str, occurrence: int) -> None:
@@ -276,7 +279,7 @@ class RemoteTaskApi:
         # in order with the other calls, so it is sent at once if this is the loop that sends them.
         if self._loop is None:
             return
-        params: dict[str, Json] = {"name": name, "occurrence": occurrence}
+        params: dict[str, Json | Payload] = {"name": name, "occurrence": occurrence}
         if is_running_in(self._loop):
             self._send_call("drop_step", params)
         else:
@@ -303,7 +306,7 @@ class RemoteTaskApi:
     async def start_after(self, tool: str, arguments: Mapping[str, Json], result_as: str) -> str:
         return await self._call("start_after", tool=tool, arguments=arguments, result_as=result_as)
 
-    async def _call(self, call: str, **params: Json) -> Any:  # noqa: ANN401 - the result of the call
+    async def _call(self, call: str, **params: Json | Payload) -> Any:  # noqa: ANN401 - the result of the call
         self._loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = self._loop.create_future()
         number = self._send_call(call, params, answer)
@@ -319,9 +322,19 @@ class RemoteTaskApi:
         self._pending_steps.pop(number, None)
         return result
 
-    def _send_call(self, call: str, params: Mapping[str, Json], answer: "asyncio.Future[Any] | None" = None) -> int:
+    def _send_call(
+        self, call: str, params: Mapping[str, Json | Payload], answer: "asyncio.Future[Any] | None" = None
+    ) -> int:
         number = next(self._numbers)
-        encoded = join_payloads({name: encode(value, what=f"{name} (for {call})") for name, value in params.items()})
+        encoded = join_payloads(
+            {
+                # The result of a step is encoded already. Any other bytes are not JSON.
+                name: Payload(value)
+                if call == "finish_step" and name == "result" and isinstance(value, bytes)
+                else encode(value, what=f"{name} (for {call})")
+                for name, value in params.items()
+            }
+        )
         frame = pack_frame({"call": encode(call), "id": encode(number), "params": encoded}, what=f"a call of {call}")
         if answer is not None:
             self._answers[number] = answer

@@ -1,25 +1,153 @@
 """How attempts get to this process: it claims them itself, or a dispatcher delivers jobs.
 
-`PollingDispatch` serves stores that every worker claims from: it claims tasks that its tools can run, up to the free
-slots. Polling is a read, so an idle worker writes nothing.
+`Claimer` claims tasks while slots are free, and starts their attempts. `ClaimLoop` serves stores that every
+worker claims from: it claims tasks that its tools can run, up to the free slots. Polling is a read, so an idle worker
+writes nothing. `QueueDispatch` serves a dispatcher, which brings jobs.
 """
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
-from typing import Protocol
+from itertools import zip_longest
+from typing import Any
 
-from raincheck._async import repeat, spawn_background, wait_first
-from raincheck.core.records import Task, Tool
+from raincheck._async import repeat, shield, spawn_background, wait_first
+from raincheck.core.records import Journal, Task, TaskId, Tool
+from raincheck.engine.execution.attempt import AttemptRunner
+from raincheck.engine.settings import Settings
+from raincheck.engine.tool import EngineDeps
 from raincheck.engine.toolbox import ConcurrencyGroup
-from raincheck.engine.worker.claimer import Claimer
+from raincheck.engine.worker.slots import AttemptTask, SlotPool
 from raincheck.stores.dispatcher import AttemptFuture, Dispatcher
-from raincheck.stores.requests import DUE_NOW
+from raincheck.stores.requests import DUE_NOW, ClaimRequest
+
+
+class Claimer:
+    """Claims tasks while slots are free, and starts their attempts."""
+
+    def __init__(
+        self,
+        deps: EngineDeps,
+        namespace: str,
+        holder: str,
+        runner: AttemptRunner,
+        settings: Settings,
+        slots: SlotPool,
+    ) -> None:
+        self.deps = deps
+        self.namespace = namespace
+        self.settings = settings
+        self.slots = slots
+        self.holder = holder
+        self.runner = runner
+        self._is_closed = False
+        self._claiming: set[asyncio.Task[list[AttemptTask]]] = set()
+        self._pending_requests: list[asyncio.Future[AttemptTask | None]] = []
+        self._is_serving = False
+        self.started_count = 0
+        """Number of attempts that this claimer has started."""
+
+    @property
+    def concurrency(self) -> int:
+        return self.settings.concurrency
+
+    @property
+    def tools(self) -> frozenset[Tool]:
+        return self.slots.tools
+
+    @property
+    def free_tools(self) -> frozenset[Tool]:
+        return frozenset() if self._is_closed else self.slots.free_tools
+
+    def close(self) -> None:
+        """Claim nothing new. Running attempts continue."""
+        self._is_closed = True
+
+    async def wait_for_claims(self) -> None:
+        """Wait until claims in flight have slots. Otherwise their tasks would wait for their leases to expire."""
+        while self._claiming:
+            await asyncio.wait(self._claiming)
+
+    async def claim_next(self, job_tool: Tool | None) -> AttemptTask | None:
+        free = self.free_tools
+        claimed = await self.claim(free, 1, job_tool) if free else []
+        return claimed[0] if claimed else None
+
+    async def claim_following(self) -> AttemptTask | None:
+        """Coalesce concurrent requests: callers that arrive while a claim is in flight share the next one."""
+        request: asyncio.Future[AttemptTask | None] = asyncio.get_running_loop().create_future()
+        self._pending_requests.append(request)
+        if len(self._pending_requests) == 1 and not self._is_serving:
+            self._is_serving = True
+            spawn_background(self._serve_requests())
+        return await request
+
+    async def _serve_requests(self) -> None:
+        try:
+            while self._pending_requests:
+                requests, self._pending_requests = self._pending_requests, []
+                await self._claim_for(requests)
+        finally:
+            self._is_serving = False
+
+    async def _claim_for(self, requests: list[asyncio.Future[AttemptTask | None]]) -> None:
+        free, attempts = self.free_tools, list[AttemptTask]()
+        try:
+            if free:
+                attempts = await self.claim(
+                    free, min(len(requests), self.slots.free_slots_for_any(free)), withdraw_job=True
+                )
+        except Exception as error:  # noqa: BLE001 - passed on to the callers
+            for request in requests:
+                if not request.done():
+                    request.set_exception(error)
+            return
+        # A cancelled request needs no result: claimed attempts run to their end anyway.
+        for request, attempt in zip_longest(requests, attempts):
+            if request is not None and not request.done():
+                request.set_result(attempt)
+
+    async def claim(
+        self, tools: frozenset[Tool], limit: int, job_tool: Tool | None = None, *, withdraw_job: bool = False
+    ) -> list[AttemptTask]:
+        """Claim and start up to `limit` attempts with these tools. The caller has checked that slots are free.
+
+        Cancelling the caller does not stop the claim: what is claimed is started, or handed back if the claimer is
+        closed.
+        """
+        # Reserved now and not when the claim runs: otherwise another caller could count on the same slots.
+        self.slots.reserve(tools, limit)
+        claiming = spawn_background(self._claim(tools, limit, job_tool, withdraw_job))
+        self._claiming.add(claiming)
+        claiming.add_done_callback(self._claiming.discard)
+        return await shield(claiming)
+
+    async def _claim(
+        self, tools: frozenset[Tool], limit: int, job_tool: Tool | None, withdraw_job: bool
+    ) -> list[AttemptTask]:
+        lease = timedelta(seconds=self.settings.lease)
+        journals: dict[TaskId, Journal] = {}
+        request = ClaimRequest(self.namespace, tools, self.holder, lease, limit, job_tool, withdraw_job, journals)
+        try:
+            claimed = await self.deps.store.claim(request, now=self.deps.clock.now())
+        finally:
+            self.slots.cancel_reservation(tools, limit)
+        self.started_count += len(claimed)
+        return [self.slots.start(task, self._run_attempt(task, journals.get(task.id))) for task in claimed]
+
+    def _run_attempt(self, task: Task, journal: Journal | None) -> Coroutine[Any, Any, Task | None]:
+        return self.runner.run_and_log_errors(task, journal, may_start=not self._is_closed)
+
+    def on_free_change(self, callback: Callable[[], None]) -> None:
+        self.slots.on_change(callback)
 
 
 class ClaimLoop:
-    """Claims and starts attempts, until it is stopped."""
+    """Claims and starts attempts, until it is stopped. The store is the queue.
+
+    Claims deliver every task, including due tasks and tasks of dead workers.
+    """
 
     def __init__(self, claimer: Claimer) -> None:
         self._claimer = claimer
@@ -31,11 +159,11 @@ class ClaimLoop:
     def stop(self) -> None:
         """Claim nothing new. Running attempts continue."""
         self._is_stopping = True
-        self._claimer.demand.changed.set()
+        self._claimer.slots.changed.set()
 
     async def _run_round(self) -> None:
         """Run one round: claim for the free slots, then wait until something may have changed."""
-        self._claimer.demand.changed.clear()
+        self._claimer.slots.changed.clear()
         due_at = await self._claim_all()
         if due_at is not None and not self._is_stopping:
             await self._wait_until_due(due_at)
@@ -47,7 +175,7 @@ class ClaimLoop:
         due_at = now + timedelta(seconds=claimer.settings.poll_interval)
         runnable: list[ConcurrencyGroup] = []
         tools_to_park: set[str] = set()
-        for group in claimer.concurrency_groups:
+        for group in claimer.slots.groups:
             blocking = self._tools_blocking(group)
             if claimer.slots.free_slots(group) <= 0 and not blocking:
                 continue
@@ -60,7 +188,7 @@ class ClaimLoop:
                 tools_to_park |= blocking
         if self._is_stopping:
             return due_at
-        claimer.demand.request_slots(tools_to_park)
+        claimer.slots.request_slots(tools_to_park)
         return None if runnable and await self._claim(runnable) else due_at
 
     async def _claim(self, runnable: list[ConcurrencyGroup]) -> bool:
@@ -75,13 +203,13 @@ class ClaimLoop:
 
     def _tools_blocking(self, group: ConcurrencyGroup) -> set[str]:
         """Return the tools whose attempts only wait, and would free a slot for the group if they parked."""
-        waiting = {tool for tool, count in self._claimer.demand.waiting.items() if count}
+        waiting = {tool for tool, count in self._claimer.slots.waiting.items() if count}
         return waiting if self._claimer.slots.is_full else waiting & {tool.name for tool in group.tools}
 
     async def _wait_until_due(self, due_at: datetime) -> None:
         clock = self._claimer.deps.clock
         seconds = (due_at - clock.now()).total_seconds()
-        await wait_first(self._claimer.demand.changed.wait(), clock.sleep(seconds))
+        await wait_first(self._claimer.slots.changed.wait(), clock.sleep(seconds))
 
 
 logger = logging.getLogger(__name__)
@@ -91,50 +219,6 @@ RECOVER_INTERVAL = 5.0
 
 UNSERVED_SECONDS = 10.0
 """Seconds without a start despite free slots, after which queued tasks are treated as having lost their jobs."""
-
-
-class DispatchStrategy(Protocol):
-    """The source of attempts, as the engine starts and stops it."""
-
-    async def run(self) -> None:
-        """Deliver attempts until stopped."""
-        ...
-
-    def stop(self) -> None:
-        """Stop delivering attempts."""
-        ...
-
-    def start(self) -> Sequence["asyncio.Task[None]"]:
-        """Start the background tasks that every process needs, whether or not it runs attempts."""
-        ...
-
-    def on_attempt_settled(self, task: Task) -> None:
-        """Handle an attempt of this process whose outcome is written."""
-        ...
-
-    def on_task_queued(self) -> None:
-        """Note that a task was queued here because no slot was free or other tasks wait."""
-        ...
-
-    def fill_freed_slot(self) -> None:
-        """Start a waiting task in the slot of an ending attempt that no dispatcher delivered."""
-        ...
-
-
-class PollingDispatch(ClaimLoop):
-    """The store is the queue. Claims deliver every task, including due tasks and tasks of dead workers."""
-
-    def start(self) -> Sequence["asyncio.Task[None]"]:
-        return ()
-
-    def on_attempt_settled(self, task: Task) -> None:
-        """Do nothing: the claim loop knows when the next task is due."""
-
-    def on_task_queued(self) -> None:
-        """Do nothing: the claim loop is notified of every queued task."""
-
-    def fill_freed_slot(self) -> None:
-        """Do nothing: the claim loop is notified of every freed slot."""
 
 
 class QueueDispatch:
@@ -161,18 +245,16 @@ class QueueDispatch:
     def stop(self) -> None:
         self._dispatcher.stop()
 
-    def start(self) -> Sequence["asyncio.Task[None]"]:
-        recovering = repeat("queue recovery", self._recover, self._claimer.deps.clock)
-        return [asyncio.create_task(recovering, name="raincheck recovery")]
-
-    def on_attempt_settled(self, task: Task) -> None:
-        if task.due_at is not None:
-            self._has_parked.set()
+    def on_task_parked(self) -> None:
+        """Note that a task of this process was parked until a time."""
+        self._has_parked.set()
 
     def on_task_queued(self) -> None:
+        """Note that a task was queued here because no slot was free or other tasks wait."""
         self._may_have_queued = True
 
     def fill_freed_slot(self) -> None:
+        """Start a waiting task in the slot of an ending attempt that no dispatcher delivered."""
         if self._may_have_queued:
             spawn_background(self._run_following())
 
@@ -193,13 +275,14 @@ class QueueDispatch:
 
     async def _request_waiting_slots(self) -> None:
         """Make waiting bodies park when every slot is taken: another task may need one, without any notification."""
-        demand = self._claimer.demand
+        slots = self._claimer.slots
         while True:
-            await demand.changed.wait()
-            demand.changed.clear()
-            demand.request_slots([tool.name for tool in self._claimer.tools] if self._claimer.slots.is_full else [])
+            await slots.changed.wait()
+            slots.changed.clear()
+            slots.request_slots([tool.name for tool in slots.tools] if slots.is_full else [])
 
-    async def _recover(self) -> None:
+    async def recover(self) -> None:
+        """Run one round: wake due tasks and recover lost jobs, then wait. Every process does, also without a worker."""
         clock = self._claimer.deps.clock
         self._has_parked.clear()
         now = clock.now()
@@ -224,9 +307,3 @@ class QueueDispatch:
             while claimer.free_tools and await claimer.claim_next(None) is not None:
                 pass
         self._was_unserved = is_unserved
-
-
-def create_dispatch(claimer: Claimer) -> DispatchStrategy:
-    """Return the dispatch strategy for the claimer's store."""
-    make_dispatcher = claimer.deps.store.capabilities.make_dispatcher
-    return PollingDispatch(claimer) if make_dispatcher is None else QueueDispatch(claimer, make_dispatcher())

@@ -13,18 +13,17 @@ the structured content of an answer against the schema.
 from collections.abc import AsyncGenerator, Iterable
 from typing import Any
 
-from mcp.server.context import CallNext, HandlerResult
+from mcp.server.context import HandlerResult
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from mcp_types import PaginatedRequestParams
 
-from raincheck.server.caller import Generation, generation_of
-from raincheck.server.runtime import ServerRuntime
+from raincheck.server.caller import Caller, Generation, OwnerResolver
 from raincheck.server.sdk_compat import AnyContext, fields_of
 from raincheck.server.tools.registry import ToolRegistry
 from raincheck.tracebacks import text_logger
 from raincheck.wire.fallback_text import FallbackMessages
-from raincheck.wire.fallback_tool_list import allow_task_output, list_fallback_tools
+from raincheck.wire.fallback_tools import allow_task_output, list_fallback_tools
 
 logger = text_logger(__name__)
 
@@ -94,27 +93,23 @@ class NameConflicts:
 
 
 class FallbackToolList:
-    """Middleware that lists the fallback tools to callers without tasks."""
+    """Lists the fallback tools to callers without tasks."""
 
     def __init__(
-        self, server: Server[Any], runtime: ServerRuntime, tools: ToolRegistry, messages: FallbackMessages
+        self, server: Server[Any], owners: OwnerResolver, tools: ToolRegistry, messages: FallbackMessages
     ) -> None:
-        self._runtime = runtime
+        self.names = frozenset(messages.tools)
+        self._owners = owners
         self._tools = tools
         self._messages = messages
         self._conflicts = NameConflicts(server, messages)
-        self._names = frozenset(messages.tools)
+        self.refresh = self._conflicts.refresh
 
-    async def __call__(self, ctx: AnyContext, call_next: CallNext) -> HandlerResult:
-        is_list = ctx.method == "tools/list"
-        if is_list or (ctx.method == "tools/call" and (ctx.params or {}).get("name") in self._names):
-            await self._conflicts.refresh(ctx)
-        result = await call_next(ctx)
-        if not is_list:
-            return result
+    async def extend(self, caller: Caller, result: HandlerResult) -> HandlerResult:
+        """Return the server's tool list, for a caller without tasks as the caller sees it."""
         page = fields_of(result)
         self._conflicts.record(tool["name"] for tool in page.get("tools", ()))
-        if generation_of(ctx) is not Generation.FALLBACK:
+        if caller.generation is not Generation.FALLBACK:
             return result
         own_tools: list[dict[str, Any]] = [
             allow_task_output(tool) if self._may_be_task(tool["name"]) else tool for tool in page.get("tools", ())
@@ -122,14 +117,14 @@ class FallbackToolList:
         # List the fallback tools once, after all of the server's own tools.
         if page.get("nextCursor") or not self._tools.has_mode("auto"):
             return page | {"tools": own_tools}
-        fallback_tools = list_fallback_tools(self._messages, may_list=await self._may_list(ctx))
+        fallback_tools = list_fallback_tools(self._messages, may_list=await self._may_list(caller.ctx))
         # Clients reject a list that contains the same name twice.
         listed = [tool for tool in fallback_tools if tool["name"] not in self._messages.name_conflicts]
         return page | {"tools": [*own_tools, *listed]}
 
     async def _may_list(self, ctx: AnyContext) -> bool:
         try:
-            return (await self._runtime.owner_of(ctx)).may_list
+            return (await self._owners.owner_of(ctx)).may_list
         except MCPError:
             # If the server can't store tasks for this caller, the caller's next request fails with that error.
             return False

@@ -15,22 +15,23 @@ from mcp.server.context import HandlerResult
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolRequestParams
 
+from raincheck.core.json_schema import SchemaValidator
 from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Owner
-from raincheck.core.payload import Json, decode
 from raincheck.core.records import InputKind, InputRequest, Task, View
+from raincheck.core.values import Json, decode
 from raincheck.errors import CancelRefused, IllegalTransition, InvalidValue, ProtocolError, RaincheckError, TaskNotFound
 from raincheck.server import audit
-from raincheck.server.caller import MAX_ID_LENGTH
+from raincheck.server.caller import MAX_ID_LENGTH, Caller
 from raincheck.server.errors import as_protocol_error
-from raincheck.server.render import TaskRenderer
+from raincheck.server.limits import RESULT_LIMITS, StreamSlots
+from raincheck.server.results import COMPLETE, TaskRenderer
 from raincheck.server.runtime import ServerRuntime
-from raincheck.server.sdk_compat import AnyContext
-from raincheck.server.stream_limits import RESULT_LIMITS, StreamSlots
-from raincheck.server.tools.results import COMPLETE
-from raincheck.server.wait import CallWaiter, is_next_round
+from raincheck.server.wait import CallWaiter
+from raincheck.server.wait_policy import WaitPolicy
+from raincheck.wire import v2026
 from raincheck.wire.fallback_text import FallbackMessages, clip_middle, describe_task, error_result
-from raincheck.wire.fallback_tool_list import list_fallback_tools
+from raincheck.wire.fallback_tools import list_fallback_tools
 from raincheck.wire.fields import as_object
 
 PLACEHOLDER = re.compile(r"<(array|boolean|integer|number|object|reply|string|value)>")
@@ -104,15 +105,24 @@ class InvalidAnswer(InvalidValue):
 class FallbackToolCalls:
     """Serves the fallback tools to callers of every version."""
 
-    def __init__(self, runtime: ServerRuntime, messages: FallbackMessages, waiter: CallWaiter) -> None:
+    def __init__(
+        self,
+        runtime: ServerRuntime,
+        wait_policy: WaitPolicy,
+        waiter: CallWaiter,
+        renderer: TaskRenderer,
+        messages: FallbackMessages,
+    ) -> None:
+        self.names = frozenset(messages.tools)
         self._runtime = runtime
-        self._messages = messages
+        self._wait_policy = wait_policy
         self._waiter = waiter
-        self._renderer = TaskRenderer(runtime)
+        self._renderer = renderer
+        self._messages = messages
         self._slots = StreamSlots(RESULT_LIMITS)
         self._schemas: dict[str, Any] = {tool["name"]: tool["inputSchema"] for tool in list_fallback_tools(messages)}
         names = messages.tools
-        self._handlers: dict[str, Callable[[AnyContext, ToolArguments, Owner], Awaitable[CallAnswer]]] = {
+        self._handlers: dict[str, Callable[[Caller, ToolArguments, Owner], Awaitable[CallAnswer]]] = {
             names.wait: self._wait,
             names.status: self._status,
             names.result: self._result,
@@ -120,18 +130,18 @@ class FallbackToolCalls:
             names.answer: self._answer,
         }
 
-    def has(self, name: str) -> bool:
-        """Return whether a call of this name is for a fallback tool, and not for one of the server's own tools."""
-        return name in self._handlers and name not in self._messages.name_conflicts
+    def is_shadowed(self, name: str) -> bool:
+        """Return whether one of the server's own tools has the name of this fallback tool, and is called instead."""
+        return name in self._messages.name_conflicts
 
-    async def __call__(self, ctx: AnyContext, params: CallToolRequestParams, owner: Owner) -> HandlerResult:
+    async def __call__(self, caller: Caller, params: CallToolRequestParams, owner: Owner) -> HandlerResult:
         try:
-            if is_next_round(ctx, params):
-                answer = await self._resume_wait(ctx, await self._waiter.accept_answers(params, owner))
+            if caller.is_modern and v2026.is_next_round(params.request_state):
+                answer = await self._resume_wait(caller, await self._waiter.accept_answers(params, owner))
             else:
                 arguments = _normalize(params.arguments)
                 await asyncio.to_thread(_check_arguments, params.name, self._schemas[params.name], arguments)
-                answer = await self._handlers[params.name](ctx, arguments, owner)
+                answer = await self._handlers[params.name](caller, arguments, owner)
             return await self._render_ended(answer) if isinstance(answer, View) else {**COMPLETE, **answer}
         except TaskNotFound as error:
             result = self._messages.unknown_task(error.task_id, may_list=owner.may_list)
@@ -142,7 +152,7 @@ class FallbackToolCalls:
                 error.result if isinstance(error, InvalidAnswer) else error_result(clip_middle(refusal.error.message))
             )
         code = refusal.error.code
-        audit.log_event(audit.REFUSED, owner, method=ctx.method, tool=params.name, task_id=task_id, code=code)
+        audit.log_event(audit.REFUSED, owner, method=caller.ctx.method, tool=params.name, task_id=task_id, code=code)
         return {**result, **COMPLETE}
 
     async def _render_ended(self, view: View) -> dict[str, Any]:
@@ -157,19 +167,19 @@ class FallbackToolCalls:
             text = describe_task(view.task) if is_cancelled else f"{view.task.tool.name} failed: {error.error.message}"
             return {**error_result(text), **COMPLETE}
 
-    async def _wait(self, ctx: AnyContext, arguments: ToolArguments, owner: Owner) -> CallAnswer:
+    async def _wait(self, caller: Caller, arguments: ToolArguments, owner: Owner) -> CallAnswer:
         view = await self._view(arguments, owner)
-        return view if view.task.is_terminal else await self._resume_wait(ctx, view.task)
+        return view if view.task.is_terminal else await self._resume_wait(caller, view.task)
 
-    async def _resume_wait(self, ctx: AnyContext, task: Task) -> CallAnswer:
+    async def _resume_wait(self, caller: Caller, task: Task) -> CallAnswer:
         with self._slots.acquire(task.owner, 1):
-            return await self._waiter.wait(ctx, task, self._messages.wait)
+            return await self._waiter.wait(caller, task, self._messages.wait)
 
-    async def _status(self, _: AnyContext, arguments: ToolArguments, owner: Owner) -> dict[str, Any]:
-        now = self._runtime.options.clock.now()
+    async def _status(self, _: Caller, arguments: ToolArguments, owner: Owner) -> dict[str, Any]:
+        now = self._runtime.clock.now()
         if "task_id" in arguments:
             view = await self._view(arguments, owner)
-            return self._messages.status(view, now, self._runtime.estimate_remaining(view.task))
+            return self._messages.status(view, now, self._wait_policy.estimate_remaining(view.task))
         if not owner.may_list:
             return error_result(
                 "This server can't tell which tasks are yours: pass a task_id, or call the original tool again."
@@ -180,11 +190,11 @@ class FallbackToolCalls:
         tasks = sorted(page.tasks, key=lambda task: task.is_terminal)
         return self._messages.latest_tasks(tasks[:MAX_LISTED], now, tool)
 
-    async def _result(self, _: AnyContext, arguments: ToolArguments, owner: Owner) -> CallAnswer:
+    async def _result(self, _: Caller, arguments: ToolArguments, owner: Owner) -> CallAnswer:
         view = await self._view(arguments, owner)
         return view if view.task.is_terminal else self._waiter.describe_unfinished(view)
 
-    async def _cancel(self, _: AnyContext, arguments: ToolArguments, owner: Owner) -> dict[str, Any]:
+    async def _cancel(self, _: Caller, arguments: ToolArguments, owner: Owner) -> dict[str, Any]:
         task_id = _id_of(arguments)
         try:
             task = await self._runtime.engine.cancel(task_id, owner=owner)
@@ -198,7 +208,7 @@ class FallbackToolCalls:
         audit.log_event("cancelled", owner, task_id=task.id, tool=task.tool.name)
         return self._messages.cancelled(task)
 
-    async def _answer(self, ctx: AnyContext, arguments: ToolArguments, owner: Owner) -> CallAnswer:
+    async def _answer(self, caller: Caller, arguments: ToolArguments, owner: Owner) -> CallAnswer:
         view = await self._view(arguments, owner)
         if view.task.is_terminal:
             return await self._answer_not_used(view)
@@ -219,7 +229,7 @@ class FallbackToolCalls:
         except IllegalTransition:
             # The task has just ended.
             return await self._answer_not_used(await self._view(arguments, owner))
-        return await self._resume_wait(ctx, view.task)
+        return await self._resume_wait(caller, view.task)
 
     async def _answer_not_used(self, view: View) -> dict[str, Any]:
         return self._messages.answer_not_used(view.task, await self._render_ended(view))
@@ -258,8 +268,5 @@ def _normalize(arguments: ToolArguments | None) -> dict[str, Any]:
 
 def _check_arguments(tool: str, schema: Any, arguments: ToolArguments) -> None:  # noqa: ANN401 - any JSON Schema
     """Reject arguments that don't fit the schema. Runs in a thread, because the validator is imported on first use."""
-    from jsonschema import Draft202012Validator
-
-    validator: Any = Draft202012Validator(schema)
-    for error in validator.iter_errors(dict(arguments)):
+    for error in SchemaValidator(schema).errors(dict(arguments)):
         raise InvalidValue(f"invalid arguments for {tool}: {error.message}")

@@ -22,18 +22,26 @@ from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
 from raincheck.core.owner import Owner
-from raincheck.core.payload import Json
-from raincheck.engine.execution.context import SyncTaskContext, TaskContext
+from raincheck.core.values import Json
+from raincheck.engine.execution.context import TaskContext
+from raincheck.engine.execution.sync_context import SyncTaskContext
 from raincheck.engine.isolation.function_ref import FACTORY_ATTRIBUTE
 from raincheck.engine.settings import check_body, context_parameters, is_coroutine_function
 from raincheck.errors import ConfigurationError, InvalidValue, ToolError
+from raincheck.server.caller import Caller, CallerContext, OwnerResolver, describe_caller, is_in_task_body
 from raincheck.server.disconnect import AbandonedCalls
-from raincheck.server.identity import CallerContext, describe_caller, is_in_task_body
-from raincheck.server.render import TaskRenderer
+from raincheck.server.results import (
+    SdkErrorMapping,
+    TaskRenderer,
+    as_json,
+    describe_failure,
+    encode_result,
+    text_of,
+)
 from raincheck.server.runtime import UNSEEN_TASK_TIMEOUT, ServerRuntime
-from raincheck.server.sdk_compat import request_of
-from raincheck.server.tools.results import SdkErrorMapping, as_json, describe_failure, encode_result, text_of
+from raincheck.server.sdk_compat import AnyContext, request_of
 from raincheck.server.tools.task_session import SdkContextFactory, run_resolvers, run_rounds
+from raincheck.server.wait_policy import WaitPolicy
 
 AnyFunction = Callable[..., Any]
 
@@ -208,31 +216,39 @@ def name_of(fn: AnyFunction, name: str | None) -> str:
     return tool_name
 
 
-def make_direct_call(sdk: SdkTool, runtime: ServerRuntime) -> Callable[..., Any]:
-    """Return the function that runs when the program calls the tool. It waits for the task, which no caller sees."""
-    name, context_name = sdk.name, sdk.context_kwarg or REQUEST_PARAMETER
-    not_arguments = {context_name, *sdk.resolved_params}
-    abandoned_calls, renderer = AbandonedCalls(runtime), TaskRenderer(runtime)
+class DirectCalls:
+    """Runs the tools that the program itself calls as tasks, which no caller sees."""
 
-    async def call(**values: Any) -> CallToolResult:  # noqa: ANN401 - arguments of any tool
+    def __init__(self, runtime: ServerRuntime, owners: OwnerResolver, wait_policy: WaitPolicy) -> None:
+        self._runtime = runtime
+        self._owners = owners
+        self._abandoned_calls, self._renderer = AbandonedCalls(runtime), TaskRenderer(runtime, wait_policy)
+
+    async def run(self, name: str, arguments: Mapping[str, Any], ctx: AnyContext | None) -> dict[str, Any]:
+        """Return the result of a call, made while this request is served, or None."""
         if is_in_task_body():
             # The task would hold its slot while it waits for another task. Enough of them would deadlock.
             raise ConfigurationError(f"a task can't call tool {name!r} directly: call it with `task.spawn`")
-        arguments = {key: value for key, value in values.items() if key not in not_arguments}
-        ctx = request_of(values[context_name])
-        owner = Owner.local() if ctx is None else await runtime.owner_of(ctx)
+        owner = Owner.local() if ctx is None else await self._owners.owner_of(ctx)
         # A caller that waits here can't be asked for input.
-        caller = {} if ctx is None else describe_caller(ctx)
+        caller = {} if ctx is None else describe_caller(Caller.of(ctx))
         caller["capabilities"] = {}
-        engine = runtime.engine
-        creation = engine.submit(
-            name, to_jsonable_python(arguments), owner=owner, caller=caller, timeout=UNSEEN_TASK_TIMEOUT
-        )
-        task = await abandoned_calls.wait_for_creation(creation)
-        view = await abandoned_calls.wait_or_cancel(task, engine.wait(task.id, owner=owner))
-        result = await renderer.render_result(view)
-        if result.get("isError"):
-            raise SdkToolError(text_of(result))
-        return CallToolResult.model_validate(result)
+        engine, arguments = self._runtime.engine, to_jsonable_python(arguments)
+        creation = engine.submit(name, arguments, owner=owner, caller=caller, timeout=UNSEEN_TASK_TIMEOUT)
+        task = await self._abandoned_calls.wait_for_creation(creation)
+        view = await self._abandoned_calls.wait_or_cancel(task, engine.wait(task.id, owner=owner))
+        return await self._renderer.render_result(view)
 
-    return call
+    def function_for(self, sdk: SdkTool) -> Callable[..., Any]:
+        """Return the function that runs when the program calls a tool of an `MCPServer`."""
+        context_name = sdk.context_kwarg or REQUEST_PARAMETER
+        not_arguments = {context_name, *sdk.resolved_params}
+
+        async def call(**values: Any) -> CallToolResult:  # noqa: ANN401 - arguments of any tool
+            arguments = {key: value for key, value in values.items() if key not in not_arguments}
+            result = await self.run(sdk.name, arguments, request_of(values[context_name]))
+            if result.get("isError"):
+                raise SdkToolError(text_of(result))
+            return CallToolResult.model_validate(result)
+
+        return call

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias, cast, get_args
 
-from raincheck.core.create import digest_request
+from raincheck.core.change import digest_request
 from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Owner
-from raincheck.core.payload import Json
 from raincheck.core.records import Task
+from raincheck.core.values import Json
 from raincheck.engine.settings import MAX_TIMEOUT, check_seconds
 from raincheck.engine.tool import ToolSettings
 from raincheck.errors import ConfigurationError, InvalidValue

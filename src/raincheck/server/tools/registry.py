@@ -16,17 +16,17 @@ from mcp.server.mcpserver.tools import Tool as SdkTool
 from mcp_types import CallToolRequestParams, InputRequiredResult, ToolAnnotations
 from pydantic import ValidationError
 
-from raincheck.core.payload import Json
 from raincheck.core.policies import DEFAULT_RETRY, OnInterrupt, RetryPolicy
+from raincheck.core.values import Json
 from raincheck.engine import Toolbox
 from raincheck.engine.execution.context import TaskContext
 from raincheck.engine.tool import TaskTool, make_tool
 from raincheck.errors import ConfigurationError, InvalidValue
-from raincheck.server.identity import CallerContext
+from raincheck.server.caller import CallerContext
+from raincheck.server.results import SdkErrorMapping, encode_result, value_of
 from raincheck.server.sdk_compat import Handler, tool_of
 from raincheck.server.tools.functions import ServedFunction
 from raincheck.server.tools.policy import Mode, ServedToolSettings, TaskPolicy
-from raincheck.server.tools.results import SdkErrorMapping, encode_result, value_of
 from raincheck.server.tools.task_session import SdkContextFactory, run_rounds
 
 PATTERN_CHARACTERS = frozenset("*?[")

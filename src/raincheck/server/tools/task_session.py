@@ -32,11 +32,11 @@ from mcp_types import (
 from mcp_types.version import LATEST_MODERN_VERSION
 from pydantic import BaseModel
 
-from raincheck.core.payload import Json
 from raincheck.core.records import InputKind, shorten_id
+from raincheck.core.values import Json
 from raincheck.engine.execution.context import TaskContext
 from raincheck.errors import ProtocolError, ToolError
-from raincheck.server.identity import answers_of, capabilities_of
+from raincheck.server.caller import answers_of, capabilities_of
 from raincheck.server.sdk_compat import AnyContext, bus_of
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ server is not notified.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import TypeAlias, TypeVar
 
@@ -19,19 +19,17 @@ from mcp.server.connection import Connection
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp_types import CONNECTION_CLOSED
 
-from raincheck._async import run_to_completion
+from raincheck._async import retry_while_unavailable, run_to_completion
 from raincheck.clock import Clock
-from raincheck.core.payload import Json, decode
-from raincheck.core.policies import backoff_seconds
 from raincheck.core.records import InputRequest, Task, TaskId, View
-from raincheck.engine.inputs import missing_capability
-from raincheck.errors import IllegalTransition, InvalidValue, ProtocolError, RaincheckError, StoreUnavailable
+from raincheck.core.values import Json
+from raincheck.errors import IllegalTransition, InvalidValue, ProtocolError, RaincheckError
+from raincheck.server.caller import Caller
 from raincheck.server.disconnect import CallerDisconnected, is_disconnected, wait_until_away
-from raincheck.server.identity import declared_capabilities
 from raincheck.server.runtime import ServerRuntime
 from raincheck.server.sdk_compat import AnyContext, connection_of, is_closing
-from raincheck.server.shared_follower import SharedFollower
 from raincheck.server.v2025.client_tasks import CallerLink, request_input
+from raincheck.server.v2025.notifications import SharedFollower
 from raincheck.tracebacks import text_logger
 from raincheck.wire import errors, v2025
 from raincheck.wire.fields import CallerRequest, request_of
@@ -150,8 +148,9 @@ T = TypeVar("T")
 class PendingElicitation:
     """Tracks the questions that one waiting caller is asked about a task."""
 
-    def __init__(self, ctx: AnyContext, task: Task, *, names_task: bool) -> None:
-        self.ctx = ctx
+    def __init__(self, caller: Caller, task: Task, *, names_task: bool) -> None:
+        self.caller = caller
+        self.ctx = ctx = caller.ctx
         self.task = task
         self.link = CallerLink(ctx, task.owner)
         self.names_task = names_task
@@ -190,7 +189,7 @@ class ElicitationBroker:
     def __init__(self, runtime: ServerRuntime, follower: SharedFollower) -> None:
         self._runtime = runtime
         self._follower = follower
-        self._locks = QuestionLocks(runtime.options.clock)
+        self._locks = QuestionLocks(runtime.clock)
         self._abandoned: set[asyncio.Future[None]] = set()
         """Background tasks that await callers that are gone. Each holds a lock; a question has at most two locks."""
 
@@ -200,10 +199,10 @@ class ElicitationBroker:
 
     @asynccontextmanager
     async def ask_while_waiting(
-        self, ctx: AnyContext, task: Task, *, names_task: bool
+        self, caller: Caller, task: Task, *, names_task: bool
     ) -> AsyncGenerator["PendingElicitation"]:
         """Ask the caller the questions of its task while it waits. With `names_task`, the requests name the task."""
-        elicitation = PendingElicitation(ctx, task, names_task=names_task)
+        elicitation = PendingElicitation(caller, task, names_task=names_task)
         asking_task = asyncio.ensure_future(self._ask_open_questions(elicitation))
         try:
             yield elicitation
@@ -230,7 +229,7 @@ class ElicitationBroker:
                     open_questions = [question for question in view.inputs if question.is_open]
                     if elicitation.key not in {question.key for question in open_questions}:
                         elicitation.withdraw()
-                    question = next((one for one in open_questions if can_be_asked(elicitation.ctx, one)), None)
+                    question = next((one for one in open_questions if elicitation.caller.can_answer(one)), None)
                     if (
                         question is not None
                         and not elicitation.is_abandoned
@@ -267,9 +266,7 @@ class ElicitationBroker:
         """Return the caller's answer to a question; None if it will never answer."""
         elicitation.is_sent, elicitation.lock = True, lock
         try:
-            return await request_input(
-                elicitation.request(question), elicitation.link, self._runtime.options.clock, lock.hold
-            )
+            return await request_input(elicitation.request(question), elicitation.link, self._runtime.clock, lock.hold)
         except MCPError as error:
             if _is_lost(elicitation.ctx, error):
                 return None
@@ -279,41 +276,25 @@ class ElicitationBroker:
 
     async def _is_open(self, task: Task, question: InputRequest) -> bool:
         """Return whether a question is still open. The waiting caller's view may not show a stored answer yet."""
-        view = await _retry_while_unavailable(lambda: self._runtime.engine.view(task.id, owner=task.owner))
+        view = await retry_while_unavailable(lambda: self._runtime.engine.view(task.id, owner=task.owner))
         return any(other.key == question.key and other.is_open for other in view.inputs)
 
     async def _store_answer(self, task: Task, key: str, answer: Mapping[str, Json] | ProtocolError) -> None:
         """Store the caller's answer. If the task has ended meanwhile, drop the answer."""
         with suppress(IllegalTransition):
             try:
-                await _retry_while_unavailable(lambda: self._write(task, key, answer))
+                # However long it takes: no user's answer is lost.
+                await retry_while_unavailable(lambda: self._write(task, key, answer))
             except InvalidValue as error:
                 # If it were asked again, the caller would give the same answer.
                 rejection = ProtocolError(str(error), errors.INVALID_PARAMS)
-                await _retry_while_unavailable(lambda: self._write(task, key, rejection))
+                await retry_while_unavailable(lambda: self._write(task, key, rejection))
 
     def _write(self, task: Task, key: str, answer: Mapping[str, Json] | ProtocolError) -> Awaitable[Task]:
         engine = self._runtime.engine
         if isinstance(answer, ProtocolError):
             return engine.answer_with_error(task.id, key, answer, owner=task.owner)
         return engine.answer(task.id, {key: answer}, owner=task.owner)
-
-
-async def _retry_while_unavailable(work: Callable[[], Awaitable[T]]) -> T:
-    """Run a store operation, and retry it while the store is unavailable, so that no user's answer is lost."""
-    tries = 0
-    while True:
-        try:
-            return await work()
-        except StoreUnavailable:
-            tries += 1
-            await asyncio.sleep(backoff_seconds(tries))
-
-
-def can_be_asked(ctx: AnyContext, question: InputRequest) -> bool:
-    """Return whether this caller declared the capability that the question needs. Another caller may have it."""
-    declared = declared_capabilities(ctx.session.client_capabilities)
-    return missing_capability(declared, question.kind, decode(question.request)) is None
 
 
 def _is_lost(ctx: AnyContext, error: MCPError) -> bool:

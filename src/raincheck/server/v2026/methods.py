@@ -9,81 +9,38 @@ its acknowledgement. It can go when the SDK lets extensions add kinds of events.
 import asyncio
 from collections.abc import Mapping
 from contextlib import ExitStack, aclosing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
 from mcp.server.context import CallNext, HandlerResult
+from mcp.server.lowlevel import Server
 from mcp.server.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp_types import (
     Notification,
     RequestId,
-    RequestParams,
     ServerNotification,
     SubscriptionFilter,
     SubscriptionsAcknowledgedNotification,
     SubscriptionsAcknowledgedNotificationParams,
+    SubscriptionsListenRequestParams,
 )
 
 from raincheck._async import run_to_completion
 from raincheck.core.owner import Owner
-from raincheck.core.payload import Json
+from raincheck.core.values import Json
 from raincheck.engine.execution.checkpoints import fingerprint
 from raincheck.errors import CancelRefused, IllegalTransition, StoreUnavailable, TaskNotFound
 from raincheck.server import audit
-from raincheck.server.caller import declares_tasks, is_modern, routed_task_id
+from raincheck.server.caller import Caller, OwnerResolver, routed_task_id
 from raincheck.server.errors import AuditedErrorMapping, invalid_params, missing_capability
-from raincheck.server.render import TaskRenderer
+from raincheck.server.limits import STREAM_LIMITS, StreamSlots
+from raincheck.server.results import TaskRenderer
 from raincheck.server.runtime import ServerRuntime
 from raincheck.server.sdk_compat import AnyContext
-from raincheck.server.stream_limits import STREAM_LIMITS, StreamSlots
+from raincheck.server.wait_policy import WaitPolicy
 from raincheck.tracebacks import text_logger
 from raincheck.wire import v2026
 from raincheck.wire.fields import state_meta
-
-
-class V2026Methods:
-    """Serves the methods for tasks to the owners of the tasks."""
-
-    def __init__(self, runtime: ServerRuntime) -> None:
-        self._runtime = runtime
-        self._renderer = TaskRenderer(runtime)
-
-    async def get(self, ctx: AnyContext, _: RequestParams) -> HandlerResult:
-        """Return the current task."""
-        owner = await self._runtime.owner_of(ctx)
-        with AuditedErrorMapping(ctx, owner):
-            task_id = routed_task_id(ctx)
-            with self._runtime.poll_policy.track_poll(owner, task_id):
-                view = await self._runtime.engine.view(task_id, owner=owner)
-            return await self._renderer.render(view, v2026.get_result)
-
-    async def update(self, ctx: AnyContext, _: RequestParams) -> HandlerResult:
-        """Store answers to open questions. Any answers to questions that are not open are ignored."""
-        owner = await self._runtime.owner_of(ctx)
-        with AuditedErrorMapping(ctx, owner):
-            task_id = routed_task_id(ctx)
-            answers = (ctx.params or {}).get("inputResponses")
-            if not isinstance(answers, Mapping):
-                raise invalid_params(f"{ctx.method} needs params.inputResponses, an object of answers by their keys")
-            # A task that has ended has no open questions, so all of the answers are ignored.
-            with suppress(IllegalTransition):
-                await self._runtime.engine.answer(task_id, cast("Mapping[str, Json]", answers), owner=owner)
-        return cast("dict[str, Any]", v2026.ack())
-
-    async def cancel(self, ctx: AnyContext, _: RequestParams) -> HandlerResult:
-        """Cancel the task, unless it has ended: a caller need not know which of the two was first."""
-        owner = await self._runtime.owner_of(ctx)
-        with AuditedErrorMapping(ctx, owner):
-            task_id = routed_task_id(ctx)
-            try:
-                task = await self._runtime.engine.cancel(task_id, owner=owner)
-                audit.log_event("cancelled", owner, task_id=task.id, tool=task.tool.name)
-            except IllegalTransition:
-                pass
-            except CancelRefused as refused:
-                return cast("dict[str, Any]", v2026.cancel_refused(refused))
-        return cast("dict[str, Any]", v2026.ack())
-
 
 logger = text_logger(__name__)
 
@@ -103,25 +60,77 @@ class TaskNotification(Notification[dict[str, Any], Literal["notifications/tasks
     params: dict[str, Any]
 
 
-class SubscriptionHandler:
-    """Serves streams of task changes."""
+@dataclass(frozen=True, slots=True, eq=False)
+class V2026Methods:
+    """Serves the methods for tasks, and streams of their changes, to the owners of the tasks."""
 
-    def __init__(self, runtime: ServerRuntime) -> None:
-        self._runtime = runtime
-        self._renderer = TaskRenderer(runtime)
-        self._slots = StreamSlots(STREAM_LIMITS)
+    runtime: ServerRuntime
+    owners: OwnerResolver
+    wait_policy: WaitPolicy
+    renderer: TaskRenderer
+    slots: StreamSlots = field(default_factory=lambda: StreamSlots(STREAM_LIMITS))
 
-    async def __call__(self, ctx: AnyContext, call_next: CallNext) -> HandlerResult:
+    async def get(self, caller: Caller, owner: Owner) -> HandlerResult:
+        """Return the current task."""
+        task_id = routed_task_id(caller)
+        with self.wait_policy.track_poll(owner, task_id):
+            view = await self.runtime.engine.view(task_id, owner=owner)
+        return await self.renderer.render(view, v2026.get_result)
+
+    async def update(self, caller: Caller, owner: Owner) -> HandlerResult:
+        """Store answers to open questions. Any answers to questions that are not open are ignored."""
+        task_id = routed_task_id(caller)
+        answers = (caller.ctx.params or {}).get("inputResponses")
+        if not isinstance(answers, Mapping):
+            raise invalid_params(f"{caller.ctx.method} needs params.inputResponses, an object of answers by their keys")
+        # A task that has ended has no open questions, so all of the answers are ignored.
+        with suppress(IllegalTransition):
+            await self.runtime.engine.answer(task_id, cast("Mapping[str, Json]", answers), owner=owner)
+        return cast("dict[str, Any]", v2026.ack())
+
+    async def cancel(self, caller: Caller, owner: Owner) -> HandlerResult:
+        """Cancel the task, unless it has ended: a caller need not know which of the two was first."""
+        task_id = routed_task_id(caller)
+        try:
+            task = await self.runtime.engine.cancel(task_id, owner=owner)
+            audit.log_event("cancelled", owner, task_id=task.id, tool=task.tool.name)
+        except IllegalTransition:
+            pass
+        except CancelRefused as refused:
+            return cast("dict[str, Any]", v2026.cancel_refused(refused))
+        return cast("dict[str, Any]", v2026.ack())
+
+    def serve_subscriptions(self, server: Server[Any]) -> None:
+        """Serve subscriptions before the server's own handler does, behind all middleware.
+
+        A server without such a handler gets middleware instead: with a handler, it would claim to serve other streams
+        too.
+        """
+        own_handler = server.get_request_handler(LISTEN_METHOD)
+        if own_handler is None:
+            server.middleware.append(self.subscribe)
+            return
+
+        async def listen(ctx: AnyContext, params: SubscriptionsListenRequestParams) -> HandlerResult:
+            return await self.subscribe(ctx, lambda ctx: own_handler.handler(ctx, params))
+
+        server.add_request_handler(LISTEN_METHOD, SubscriptionsListenRequestParams, listen)
+
+    async def subscribe(self, ctx: AnyContext, call_next: CallNext) -> HandlerResult:
+        """Serve a stream of task changes. Pass other requests on."""
         wanted = _filter_of(ctx)
-        if wanted.get("taskIds") is None or not is_modern(ctx) or ctx.request_id is None:
+        if wanted.get("taskIds") is None:
             return await call_next(ctx)
-        owner = await self._runtime.owner_of(ctx)
+        caller = Caller.of(ctx)
+        if not caller.is_modern or ctx.request_id is None:
+            return await call_next(ctx)
+        owner = await self.owners.owner_of(ctx)
         with ExitStack() as stack:
             with AuditedErrorMapping(ctx, owner):
-                if not declares_tasks(ctx):
+                if not caller.takes_tasks:
                     raise missing_capability()
                 task_ids = _check_ids(wanted["taskIds"])
-                lease = stack.enter_context(self._slots.acquire(owner, len(task_ids)))
+                lease = stack.enter_context(self.slots.acquire(owner, len(task_ids)))
                 owned_ids = await self._filter_owned(task_ids, owner)
                 lease.shrink(len(owned_ids))
             has_other_kinds = any(value for kind, value in wanted.items() if kind != "taskIds")
@@ -134,7 +143,7 @@ class SubscriptionHandler:
         owned_ids: list[str] = []
         for task_id in task_ids:
             try:
-                await self._runtime.engine.task(task_id, owner=owner)
+                await self.runtime.engine.task(task_id, owner=owner)
             except TaskNotFound:
                 continue
             owned_ids.append(task_id)
@@ -159,11 +168,11 @@ class SubscriptionHandler:
         # A fingerprint of the last state is compared, because the state itself may be large.
         sent: dict[str, str] = {}
         try:
-            async with aclosing(self._runtime.engine.follow_all(stream.task_ids, owner=stream.owner)) as views:
+            async with aclosing(self.runtime.engine.follow_all(stream.task_ids, owner=stream.owner)) as views:
                 async for view in views:
                     params = cast(
                         "dict[str, Any]",
-                        v2026.detailed_task(view, poll_ms=self._runtime.poll_policy.interval_ms(view.task)),
+                        v2026.detailed_task(view, poll_ms=self.wait_policy.poll_interval_ms(view.task)),
                     )
                     stable = {name: value for name, value in params.items() if name not in VOLATILE_FIELDS}
                     # An instance may return to an earlier state, which is a change.
@@ -171,7 +180,7 @@ class SubscriptionHandler:
                     current = fingerprint("task", stable, state_number)
                     if current != sent.get(view.task.id):
                         sent[view.task.id] = current
-                        await self._renderer.record_retrieval(view)
+                        await self.renderer.record_retrieval(view)
                         await stream.send({**params, "_meta": {**state_meta(view.task), **stream.meta}})
                     if view.task.is_terminal:
                         del sent[view.task.id]

@@ -1,7 +1,6 @@
 """Migrate a database's schema, under a lock, all or nothing."""
 
 import asyncio
-import re
 from functools import cache
 from importlib.resources import files
 from typing import Any, cast
@@ -11,7 +10,8 @@ from psycopg.sql import SQL, Identifier
 from raincheck.errors import NotAStore, SchemaMismatch, StoreReadOnly
 from raincheck.stores.dispatcher import JobQueue
 from raincheck.stores.postgres.address import DatabaseTarget
-from raincheck.stores.postgres.reads import Connection
+from raincheck.stores.postgres.rows import Connection
+from raincheck.stores.queries import Migration, load_migrations
 
 LOCK = 0x7261696E
 """The advisory lock held during any migration in a database: "rain" in ASCII."""
@@ -25,24 +25,15 @@ FROM (SELECT %(schema)s::text) AS schema (name)
 
 
 @cache
-def shipped_migrations() -> tuple[tuple[int, str], ...]:
-    """Return all steps with their versions, oldest first, from the files `NNNN_name.sql`.
-
-    They are read once: a store that is reopened may find no file descriptor left.
-    """
-    folder = files("raincheck.stores.postgres") / "migrations"
-    found = [
-        (int(match[1]), file.read_text(encoding="utf-8"))
-        for file in folder.iterdir()
-        if (match := re.fullmatch(r"(\d{4})_\w+\.sql", file.name))
-    ]
-    return tuple(sorted(found))
+def shipped_migrations() -> tuple[Migration, ...]:
+    """Return all steps. They are read once: a store that is reopened may find no file descriptor left."""
+    return load_migrations(files("raincheck.stores.postgres") / "migrations")
 
 
 async def newest_version() -> int:
     """Return the newest schema version that this raincheck supports."""
     # The steps are files, and an event loop must not wait for a disk.
-    return (await asyncio.to_thread(shipped_migrations))[-1][0]
+    return (await asyncio.to_thread(shipped_migrations))[-1].version
 
 
 async def schema_version(connection: Connection, target: DatabaseTarget, newest: int) -> int:
@@ -79,7 +70,7 @@ async def migrate(connection: Connection, target: DatabaseTarget, jobs: JobQueue
         NotAStore, SchemaMismatch: nothing was touched.
     """
     migrations = await asyncio.to_thread(shipped_migrations)
-    newest = migrations[-1][0]
+    newest = migrations[-1].version
     if await schema_version(connection, target, newest) == newest and (
         jobs is None or await jobs.is_migrated(connection)
     ):
@@ -95,10 +86,10 @@ async def migrate(connection: Connection, target: DatabaseTarget, jobs: JobQueue
         version = await schema_version(connection, target, newest)
         if version == 0:
             await connection.execute("CREATE TABLE raincheck_schema (version BIGINT PRIMARY KEY)")
-        for step, script in migrations:
-            if step > version:
-                await connection.execute(cast("Any", script))
-                await connection.execute("INSERT INTO raincheck_schema (version) VALUES (%s)", (step,))
+        for step in migrations:
+            if step.version > version:
+                await connection.execute(cast("Any", step.script))
+                await connection.execute("INSERT INTO raincheck_schema (version) VALUES (%s)", (step.version,))
         if jobs is not None:
             await jobs.migrate(connection)
 

@@ -17,7 +17,7 @@ from raincheck.errors import StoreError
 from raincheck.stores.change_feed import ANY_TASK, ChangeBroadcaster, ChangeHint
 from raincheck.stores.postgres.address import DatabaseTarget
 from raincheck.stores.postgres.connection import open_connection
-from raincheck.stores.postgres.reads import Connection
+from raincheck.stores.postgres.rows import Connection
 
 MAX_MESSAGE_BYTES = 7_900
 """Maximum bytes of one message. PostgreSQL accepts fewer than 8,000."""

@@ -132,7 +132,7 @@ SELECT * FROM tasks WHERE id = %(id)s FOR UPDATE;
 -- Lock the live children of a task, so that they can't change until this transaction ends.
 SELECT * FROM tasks WHERE parent_id = %(id)s AND finished_at IS NULL ORDER BY pk FOR UPDATE;
 
--- name: insert_steps
+-- name: insert_step
 -- Insert a finished checkpoint. An existing one violates the unique constraint.
 INSERT INTO steps (task_pk, name, occurrence, fingerprint, result, attempt, finished_at)
 VALUES (%s, %s, %s, %s, %s, %s, %s);

@@ -1,18 +1,70 @@
-"""Rows of the PostgreSQL store: those of `stores.sql`, with the task's job at the end."""
+"""Queries of the PostgreSQL store, the runner of the plans that it shares (`stores.sql_store`), and their parameters.
+
+Rows are those of `stores.sql`, with the task's job at the end.
+"""
 
 import json
 from collections.abc import Mapping
-from datetime import datetime
-from typing import Any, TypeAlias
+from importlib.resources import files
+from typing import Any, TypeAlias, TypeVar, cast
+
+from psycopg import AsyncConnection, AsyncCursor
+from psycopg.errors import UniqueViolation
 
 from raincheck.core.change import Change, Creation
-from raincheck.core.fair_queue import enters_queue
+from raincheck.core.effects import enters_queue
 from raincheck.core.lifecycle import Phase
-from raincheck.core.records import HistoryEntry, Task
+from raincheck.core.records import HistoryEntry, Task, Tool
 from raincheck.stores import sql
+from raincheck.stores.queries import load_queries
+from raincheck.stores.sql_store import Plan, Statement
 
-Row: TypeAlias = tuple[Any, ...]
+QUERIES = load_queries(files("raincheck.stores.postgres") / "queries.sql")
+
+_TEXTS = QUERIES | {"begin_snapshot": "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", "end_snapshot": "COMMIT"}
+
+Connection: TypeAlias = AsyncConnection[sql.Row]
 Parameters: TypeAlias = dict[str, Any]
+
+T = TypeVar("T")
+
+
+async def run(connection: Connection, plan: Plan[T]) -> T:
+    """Run a plan, within a transaction or as one statement."""
+    try:
+        statement = next(plan)
+        while True:
+            cursor = await execute(connection, statement)
+            statement = plan.send([] if cursor.rownumber is None else await cursor.fetchall())
+    except StopIteration as end:
+        return end.value
+
+
+async def execute(connection: Connection, statement: Statement) -> AsyncCursor[sql.Row]:
+    return await execute_text(connection, _TEXTS[statement.query], statement)
+
+
+async def execute_text(connection: Connection, text: str, statement: Statement) -> AsyncCursor[sql.Row]:
+    """Execute a statement, whose query was completed to this text."""
+    try:
+        return await connection.execute(cast("Any", text), statement.parameters or None)
+    except UniqueViolation as error:
+        # If another create with the same key committed first, a retry finds its task.
+        if statement.duplicate is None or error.diag.constraint_name == "tasks_by_key":
+            raise
+        raise statement.duplicate() from error
+
+
+def encode_tools(tools: frozenset[Tool]) -> Parameters:
+    names = sorted((tool.name, tool.version) for tool in tools)
+    return {
+        "tools": [sql.sanitize_text(name) for name, _ in names],
+        "versions": [sql.sanitize_text(version) for _, version in names],
+    }
+
+
+def tools_parameters(namespace: str, tools: frozenset[Tool]) -> Parameters:
+    return {"namespace": sql.sanitize_text(namespace), **encode_tools(tools)}
 
 
 _UNSET_WHEN_NEW = frozenset(
@@ -99,16 +151,3 @@ def needs_job(before: Task | None, after: Task) -> bool:
     """Return whether a change makes the task runnable now: it enters the queue, or is parked until a past time."""
     is_due = after.phase is Phase.PARKED and after.due_at is not None and after.due_at <= after.updated_at
     return is_due or enters_queue(before, after)
-
-
-def to_optional_datetime(micros: int | None) -> datetime | None:
-    return None if micros is None else sql.to_datetime(micros)
-
-
-def sanitize_text(text: str) -> str:
-    """Replace text that PostgreSQL can't store by an empty string, which is never a stored name."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return ""
-    return "" if "\0" in text else text

@@ -13,10 +13,16 @@ from psycopg.errors import FeatureNotSupported, ReadOnlySqlTransaction, UniqueVi
 from raincheck._async import shield, spawn_background
 from raincheck.core.records import TaskId
 from raincheck.errors import StoreUnavailable
-from raincheck.stores.postgres.connection import Pool
-from raincheck.stores.postgres.errors import SERIALIZATION_FAILURES, is_connection_lost, is_stale_plan, translate_error
-from raincheck.stores.postgres.reads import Connection
+from raincheck.stores.postgres.connection import (
+    SERIALIZATION_FAILURES,
+    Pool,
+    is_connection_lost,
+    is_stale_plan,
+    translate_error,
+)
+from raincheck.stores.postgres.rows import Connection, run
 from raincheck.stores.postgres.writes import PostgresTables
+from raincheck.stores.sql_store import Plan
 
 T = TypeVar("T")
 
@@ -52,9 +58,9 @@ class TransactionRunner:
     async def close(self) -> None:
         await self._pool.close()
 
-    async def read(self, read: Callable[[Connection], Awaitable[T]]) -> T:
-        """Run a read that sees one moment."""
-        return await shield(spawn_background(self._read(read)))
+    async def read(self, plan: Callable[[], Plan[T]]) -> T:
+        """Run a plan that only reads."""
+        return await shield(spawn_background(self._read(plan)))
 
     async def write(
         self, write: Callable[[PostgresTables], Awaitable[T]], *, is_single: bool, may_repeat: bool = False
@@ -80,12 +86,12 @@ class TransactionRunner:
         if not background_task.cancelled() and background_task.exception() is None:
             self._announce(background_task.result()[1])
 
-    async def _read(self, read: Callable[[Connection], Awaitable[T]]) -> T:
+    async def _read(self, plan: Callable[[], Plan[T]]) -> T:
         started_at = self._now()
         while True:
             try:
                 async with _PooledConnection(self._pool) as connection:
-                    return await read(connection)
+                    return await run(connection, plan())
             except psycopg.Error as error:
                 if not is_connection_lost(error) or self._now() > started_at + self._timeout:
                     raise translate_error(error, self._store) from error

@@ -23,7 +23,8 @@ from raincheck.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from raincheck.stores.sqlite.migrate import Migration, migrate, schema_version
+from raincheck.stores.queries import Migration
+from raincheck.stores.sqlite.migrate import migrate, schema_version
 from raincheck.stores.url import Synchronous
 
 _ADVICE: dict[int, tuple[type[StoreError], str]] = {
@@ -147,7 +148,7 @@ def check_existing_file(
 def file_identity(path: Path) -> FileIdentity | None:
     """Return the identity of a file, or None if it does not exist."""
     try:
-        found = os.stat(path)  # noqa: PTH116 - twice as fast as Path.stat, and called for every commit
+        found = path.stat()
     except OSError:
         return None
     return found.st_dev, found.st_ino

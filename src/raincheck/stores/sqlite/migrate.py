@@ -3,38 +3,20 @@
 import re
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
 from raincheck.errors import NotAStore, SchemaMismatch
+from raincheck.stores.queries import Migration, load_migrations
 
 APPLICATION_ID = 0x7261696E
 """Marks a SQLite file as a store of raincheck: "rain" in ASCII."""
 
 
-@dataclass(frozen=True, slots=True)
-class Migration:
-    """One step of the schema: once applied, the schema has this version."""
-
-    version: int
-    name: str
-    script: str
-
-
 @cache
 def shipped_migrations() -> tuple[Migration, ...]:
-    """Return all steps, oldest first, from the files `NNNN_name.sql`.
-
-    They are read once: a store that is reopened may find no file descriptor left.
-    """
-    folder = files("raincheck.stores.sqlite") / "migrations"
-    found = [
-        Migration(int(match[1]), match[2], file.read_text(encoding="utf-8"))
-        for file in folder.iterdir()
-        if (match := re.fullmatch(r"(\d{4})_(\w+)\.sql", file.name))
-    ]
-    return tuple(sorted(found, key=lambda migration: migration.version))
+    """Return all steps. They are read once: a store that is reopened may find no file descriptor left."""
+    return load_migrations(files("raincheck.stores.sqlite") / "migrations")
 
 
 def schema_version(connection: sqlite3.Connection, store: str, newest: int) -> int:

@@ -83,11 +83,11 @@ INSERT INTO steps (task_pk, name, occurrence, fingerprint, result, attempt, fini
 
 -- name: delete_steps
 -- Delete the checkpoints of an instance in the state that it leaves.
-DELETE FROM steps WHERE task_pk = ?;
+DELETE FROM steps WHERE task_pk = :pk;
 
 -- name: delete_answered_inputs
 -- Delete the answered input requests of an instance in the state that it leaves.
-DELETE FROM inputs WHERE task_pk = ? AND answered_at IS NOT NULL;
+DELETE FROM inputs WHERE task_pk = :pk AND answered_at IS NOT NULL;
 
 -- name: insert_input
 -- Insert a new input request. A key that was used before violates the unique constraint.
@@ -124,11 +124,11 @@ SELECT * FROM tasks WHERE namespace = :namespace AND owner = :owner AND idempote
 
 -- name: release_key
 -- Free a task's idempotency key, if the task has this key. Nothing else in the record changes, so its version stays.
-UPDATE tasks SET idempotency_key = NULL, request_digest = NULL WHERE id = ? AND idempotency_key = ?;
+UPDATE tasks SET idempotency_key = NULL, request_digest = NULL WHERE id = :id AND idempotency_key = :key;
 
 -- name: delete_task
 -- Delete one task, with everything that belongs to it.
-DELETE FROM tasks WHERE id = ?;
+DELETE FROM tasks WHERE id = :id;
 
 -- name: count_of_owner
 -- The facts that a quota needs about an owner: the number of live tasks, counted no further than the limit, and the creation time of
@@ -218,36 +218,46 @@ SELECT * FROM tasks
 WHERE id = :id AND (expires_at IS NULL OR expires_at > :now)
     AND (:namespace IS NULL OR namespace = :namespace) AND (:owner IS NULL OR owner = :owner);
 
--- name: view_task
+-- name: view
 -- The same with the task's outcome, if it has one. A single statement, so that it sees one moment without a transaction.
 SELECT tasks.*, (SELECT body FROM payloads WHERE task_pk = tasks.pk AND kind = 'outcome') FROM tasks
 WHERE id = :id AND (expires_at IS NULL OR expires_at > :now)
     AND (:namespace IS NULL OR namespace = :namespace) AND (:owner IS NULL OR owner = :owner);
 
--- name: payloads
--- All payloads of a task.
-SELECT kind, body FROM payloads WHERE task_pk = ?;
+-- name: journal
+-- The same with the task's payloads, and whether it has steps, input requests or artifacts.
+SELECT
+    tasks.*,
+    (SELECT body FROM payloads WHERE task_pk = tasks.pk AND kind = 'arguments'),
+    (SELECT body FROM payloads WHERE task_pk = tasks.pk AND kind = 'caller'),
+    (SELECT body FROM payloads WHERE task_pk = tasks.pk AND kind = 'variables'),
+    EXISTS (SELECT 1 FROM steps WHERE task_pk = tasks.pk)
+        OR EXISTS (SELECT 1 FROM inputs WHERE task_pk = tasks.pk)
+        OR EXISTS (SELECT 1 FROM artifacts WHERE task_pk = tasks.pk)
+FROM tasks
+WHERE id = :id AND (expires_at IS NULL OR expires_at > :now)
+    AND (:namespace IS NULL OR namespace = :namespace) AND (:owner IS NULL OR owner = :owner);
 
 -- name: open_inputs
 -- The open input requests of a task.
 SELECT key, kind, request, asked_at, attempt, answer, answered_at FROM inputs
-WHERE task_pk = ? AND answered_at IS NULL ORDER BY pk;
+WHERE task_pk = :pk AND answered_at IS NULL ORDER BY pk;
 
 -- name: all_inputs
 -- All input requests of a task.
-SELECT key, kind, request, asked_at, attempt, answer, answered_at FROM inputs WHERE task_pk = ? ORDER BY pk;
+SELECT key, kind, request, asked_at, attempt, answer, answered_at FROM inputs WHERE task_pk = :pk ORDER BY pk;
 
 -- name: all_steps
 -- All checkpoints of a task.
-SELECT name, occurrence, fingerprint, result, attempt, finished_at FROM steps WHERE task_pk = ? ORDER BY pk;
+SELECT name, occurrence, fingerprint, result, attempt, finished_at FROM steps WHERE task_pk = :pk ORDER BY pk;
 
 -- name: artifact_names
 -- The names of a task's artifacts.
-SELECT name FROM artifacts WHERE task_pk = ? ORDER BY name;
+SELECT name FROM artifacts WHERE task_pk = :pk ORDER BY name;
 
 -- name: artifact
 -- One artifact of a task.
-SELECT name, content, kept_at FROM artifacts WHERE task_pk = ? AND name = ?;
+SELECT name, content, kept_at FROM artifacts WHERE task_pk = :pk AND name = :name;
 
 -- name: history
 -- A task's history after an entry.
@@ -311,7 +321,7 @@ GROUP BY tool, state;
 
 -- name: put_definition
 -- Store the definition of a tool. The latest one counts.
-INSERT INTO definitions (namespace, tool, tool_version, body) VALUES (?, ?, ?, ?)
+INSERT INTO definitions (namespace, tool, tool_version, body) VALUES (:namespace, :tool, :tool_version, :body)
 ON CONFLICT (namespace, tool, tool_version) DO UPDATE SET body = excluded.body WHERE body <> excluded.body;
 
 -- name: needed_definitions
@@ -323,19 +333,19 @@ WHERE namespace = :namespace AND (tool, tool_version) IN (
 
 -- name: secret
 -- The secret with this name.
-SELECT bytes FROM secrets WHERE name = ?;
+SELECT bytes FROM secrets WHERE name = :name;
 
 -- name: insert_secret
 -- Insert a new secret. An existing one is not replaced, so the caller reads the secret afterwards.
-INSERT INTO secrets (name, bytes) VALUES (?, ?) ON CONFLICT (name) DO NOTHING;
+INSERT INTO secrets (name, bytes) VALUES (:name, :bytes) ON CONFLICT (name) DO NOTHING;
 
 -- name: durations
 -- The duration histograms of the tools of a namespace.
-SELECT tool, counts FROM durations WHERE namespace = ?;
+SELECT tool, counts FROM durations WHERE namespace = :namespace;
 
 -- name: put_durations
 -- Store the duration histogram of a tool.
-INSERT INTO durations (namespace, tool, counts) VALUES (?, ?, ?)
+INSERT INTO durations (namespace, tool, counts) VALUES (:namespace, :tool, :counts)
 ON CONFLICT (namespace, tool) DO UPDATE SET counts = excluded.counts;
 
 -- name: count_live

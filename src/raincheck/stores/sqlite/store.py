@@ -1,42 +1,35 @@
-"""The SQLite store: the methods of the store interface, each a call on the reader thread or the writer thread.
+"""The SQLite store: each of its methods is a call on the reader thread or the writer thread.
 
 Several processes may use one file. Readers never wait for writers (the file has a write-ahead log), and writers wait
 for each other in SQLite, for the length of a commit.
 """
 
 import asyncio
+import json
 import os
-import secrets
 import sqlite3
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TypeVar, get_args
+from typing import NamedTuple, TypeVar, get_args
 
-from raincheck._async import shield, spawn_background
 from raincheck.core.change import Change, Creation
-from raincheck.core.histogram import DurationHistogram
-from raincheck.core.lifecycle import Phase
-from raincheck.core.limits import Quota
-from raincheck.core.owner import Scope
-from raincheck.core.records import Artifact, HistoryEntry, Journal, Task, TaskId, Tool, View
-from raincheck.errors import ConfigurationError, StoreUnavailable
+from raincheck.core.policies import Quota
+from raincheck.core.records import Task, TaskId
+from raincheck.errors import ConfigurationError, StoreError, StoreUnavailable
 from raincheck.stores.base import Capabilities
 from raincheck.stores.change_feed import ChangeBroadcaster, ChangeFeed
 from raincheck.stores.requests import (
-    PAGE_LIMIT,
     ClaimRequest,
     HeldAttempt,
-    Page,
-    PageCursor,
-    TaskQuery,
-    check_durations,
 )
-from raincheck.stores.sqlite import reads, writes
+from raincheck.stores.sql_store import Plan, SqlStore
+from raincheck.stores.sqlite import writes
 from raincheck.stores.sqlite.connection import (
     ConnectFunction,
+    CorruptData,
     FileIdentity,
     check_existing_file,
     connect,
@@ -46,14 +39,72 @@ from raincheck.stores.sqlite.connection import (
     prepare_file,
 )
 from raincheck.stores.sqlite.migrate import shipped_migrations
-from raincheck.stores.sqlite.notifications import log_changes, watch_changes
 from raincheck.stores.sqlite.threads import ConnectionThread, GroupCommitThread, close_threads, open_threads
+from raincheck.stores.sqlite.writes import QUERIES
 from raincheck.stores.url import Synchronous
+
+BUSY_INTERVAL = 0.025
+IDLE_INTERVAL = 0.25
+IDLE_AFTER_POLLS = 40
+"""After this many polls that found nothing, it polls less often."""
+
+LOG_LIMIT = 16_384
+"""The number of changes the log keeps. A listener further behind is notified that any task may have changed."""
+
+_TRIM_EVERY = 1_024
+
+
+class ChangeBatch(NamedTuple):
+    """The changes found by one poll of the log."""
+
+    newest: int
+    task_ids: frozenset[TaskId]
+    has_gap: bool
+
+
+def log_changes(connection: sqlite3.Connection, task_ids: tuple[TaskId, ...], origin: str) -> None:
+    """Record in the log that tasks changed, and occasionally trim old entries."""
+    for task_id in task_ids:
+        seq = connection.execute(QUERIES["log_change"], (task_id, origin)).lastrowid
+        if seq is not None and seq % _TRIM_EVERY == 0:
+            connection.execute(QUERIES["trim_changes"], (seq - LOG_LIMIT,))
+
+
+def read_changes(connection: sqlite3.Connection, seen: int, origin: str) -> ChangeBatch:
+    """Read the changes by other handles than `origin` since the position `seen` in the log."""
+    oldest, newest = connection.execute(QUERIES["changes_bounds"]).fetchone()
+    if newest <= seen:
+        return ChangeBatch(seen, frozenset(), has_gap=False)
+    rows = connection.execute(QUERIES["changes_since"], {"seen": seen, "origin": origin}).fetchall()
+    newest = max([newest, *(seq for seq, _ in rows)])
+    return ChangeBatch(newest, frozenset(TaskId(task_id) for _, task_id in rows), has_gap=oldest > seen + 1)
+
+
+async def watch_changes(thread: ConnectionThread, feeds: ChangeBroadcaster, origin: str) -> None:
+    """Publish changes by other handles to the feeds, until there are no listeners."""
+    seen: int | None = None
+    quiet_polls = 0
+    while feeds:
+        try:
+            batch = await thread.submit(partial(read_changes, seen=seen or 0, origin=origin))
+        except StoreError:
+            # The file can't be read just now. A listener finds out by its own reads; here the poll is only retried.
+            seen, quiet_polls = None, IDLE_AFTER_POLLS
+        else:
+            quiet_polls = quiet_polls + 1 if batch.newest == seen else 0
+            # At the first poll, it is unknown which of the changes came after the first listener.
+            if seen is None or batch.has_gap:
+                feeds.publish_any_task()
+            else:
+                feeds.publish(batch.task_ids)
+            seen = batch.newest
+        await asyncio.sleep(BUSY_INTERVAL if quiet_polls < IDLE_AFTER_POLLS else IDLE_INTERVAL)
+
 
 T = TypeVar("T")
 
 
-class SqliteStore:
+class SqliteStore(SqlStore):
     """A store that keeps tasks in one SQLite file.
 
     `synchronous="FULL"` keeps committed data through a power loss; `"NORMAL"` is faster and may then lose the last
@@ -61,6 +112,9 @@ class SqliteStore:
     """
 
     capabilities = Capabilities(durable=True, shared=True)
+    needs_row_locks = False
+    damaged = CorruptData
+    encode_tools = staticmethod(writes.encode_tools)
 
     def __init__(
         self,
@@ -72,19 +126,13 @@ class SqliteStore:
     ) -> None:
         if synchronous not in get_args(Synchronous):
             raise ConfigurationError(f"synchronous is one of {get_args(Synchronous)}, not {synchronous!r}")
+        super().__init__()
         self._path = Path(path)
         self.synchronous: Synchronous = synchronous
         self._lock_timeout = lock_timeout
         self._connect = connect
-        # Distinguishes this handle's changes, which reach its listeners directly, from those of other handles on the
-        # file.
-        self._origin = secrets.token_hex(8)
-        self._feeds = ChangeBroadcaster()
         self._reader: ConnectionThread | None = None
         self._writer: GroupCommitThread | None = None
-        self._watch_task: asyncio.Task[None] | None = None
-        self._open_close_lock = asyncio.Lock()
-        self._must_exist = False
         self._identity: FileIdentity | None = None
 
     def __repr__(self) -> str:
@@ -96,11 +144,6 @@ class SqliteStore:
                 await self._open_threads()
             else:
                 self._writer.check_same_loop()
-
-    async def close(self) -> None:
-        self._feeds.close()
-        # In the background, so that cancelling the caller does not leak a thread or a connection.
-        await shield(spawn_background(self._close()))
 
     async def _open_threads(self) -> None:
         migrations = await asyncio.to_thread(shipped_migrations)
@@ -118,15 +161,11 @@ class SqliteStore:
         await open_threads(reader, writer)
         self._writer, self._reader = writer, reader
 
-    async def _close(self) -> None:
-        async with self._open_close_lock:
-            if self._watch_task is not None:
-                self._watch_task.cancel()
-                await asyncio.gather(self._watch_task, return_exceptions=True)
-            reader, writer = self._reader, self._writer
-            self._reader = self._writer = None
-            if reader is not None and writer is not None:
-                await close_threads(reader, writer)
+    async def _disconnect(self) -> None:
+        reader, writer = self._reader, self._writer
+        self._reader = self._writer = None
+        if reader is not None and writer is not None:
+            await close_threads(reader, writer)
 
     def new_handle(self) -> "SqliteStore":
         handle = SqliteStore(
@@ -138,74 +177,22 @@ class SqliteStore:
     async def create(
         self, creation: Creation, *, quota: Quota, now: datetime, claim: ClaimRequest | None = None
     ) -> Task:
-        return await self._write(partial(writes.create, creation=creation, quota=quota, now=now, claim=claim))
+        return await self._transact(partial(writes.create, creation=creation, quota=quota, now=now, claim=claim))
 
     async def commit(self, changes: Sequence[Change]) -> None:
-        await self._write(partial(writes.commit, changes=changes))
+        await self._transact(partial(writes.commit, changes=changes))
 
     async def claim(self, request: ClaimRequest, *, now: datetime) -> tuple[Task, ...]:
-        return await self._write(partial(writes.claim, request=request, now=now))
+        return await self._transact(partial(writes.claim, request=request, now=now))
 
     async def extend_leases(self, held: Sequence[HeldAttempt], *, until: datetime) -> frozenset[TaskId]:
-        return await self._write(partial(writes.extend_leases, held=held, until=until))
-
-    async def release_key(self, task_id: TaskId, key: str) -> None:
-        await self._write(partial(writes.release_key, task_id=task_id, key=key))
+        return await self._transact(partial(writes.extend_leases, held=held, until=until))
 
     async def prune(self, *, now: datetime, limit: int, only: Sequence[TaskId] | None = None) -> tuple[TaskId, ...]:
-        return await self._write(partial(writes.prune, now=now, limit=limit, only=only))
-
-    async def next_due(self, namespace: str, tools: frozenset[Tool]) -> datetime | None:
-        return await self._read(partial(reads.next_due, namespace=namespace, tools=tools))
+        return await self._transact(partial(writes.prune, now=now, limit=limit, only=only))
 
     async def list_overdue(self, *, now: datetime, limit: int) -> tuple[Task, ...]:
-        return await self._read(partial(reads.list_overdue, now=now, limit=limit))
-
-    async def load(self, task_id: TaskId, scope: Scope, *, now: datetime) -> Task:
-        return await self._read(partial(reads.load, task_id=task_id, scope=scope, now=now))
-
-    async def view(self, task_id: TaskId, scope: Scope, *, now: datetime) -> View:
-        return await self._read(partial(reads.view, task_id=task_id, scope=scope, now=now))
-
-    async def journal(self, task_id: TaskId, scope: Scope, *, now: datetime) -> Journal:
-        return await self._read(partial(reads.journal, task_id=task_id, scope=scope, now=now))
-
-    async def artifact(self, task_id: TaskId, name: str, scope: Scope, *, now: datetime) -> Artifact | None:
-        return await self._read(partial(reads.artifact, task_id=task_id, name=name, scope=scope, now=now))
-
-    async def history(
-        self, task_id: TaskId, scope: Scope, *, now: datetime, after: int = 0, limit: int = PAGE_LIMIT
-    ) -> tuple[HistoryEntry, ...]:
-        read = partial(reads.history, task_id=task_id, scope=scope, now=now, after=after, limit=limit)
-        return await self._read(read)
-
-    async def list_tasks(
-        self, query: TaskQuery, *, now: datetime, after: PageCursor | None = None, limit: int = 100
-    ) -> Page:
-        if not query.scope.may_list:
-            return Page((), None)
-        return await self._read(partial(reads.list_tasks, query=query, now=now, after=after, limit=limit))
-
-    async def count_states(self, scope: Scope, *, now: datetime) -> dict[tuple[str, str], int]:
-        return await self._read(partial(reads.count_states, scope=scope, now=now)) if scope.may_list else {}
-
-    async def count_live(self, scope: Scope) -> dict[Phase, int]:
-        return await self._read(partial(reads.count_live, scope=scope)) if scope.may_list else {}
-
-    async def get_or_create_secret(self, name: str) -> bytes:
-        found = await self._read(partial(reads.find_secret, name=name))
-        return await self._write(partial(writes.create_secret, name=name)) if found is None else found
-
-    async def save_definitions(self, namespace: str, definitions: Mapping[Tool, bytes]) -> dict[Tool, bytes]:
-        return await self._write(partial(writes.save_definitions, namespace=namespace, definitions=definitions))
-
-    async def merge_durations(
-        self, namespace: str, durations: Mapping[str, DurationHistogram]
-    ) -> dict[str, DurationHistogram]:
-        check_durations(namespace, durations)
-        if not durations:
-            return await self._read(partial(reads.durations, namespace=namespace))
-        return await self._write(partial(writes.merge_durations, namespace=namespace, durations=durations))
+        return await self._read(partial(writes.list_overdue, now, limit))
 
     @contextmanager
     def listen(self) -> Generator[ChangeFeed]:
@@ -220,10 +207,17 @@ class SqliteStore:
             raise StoreUnavailable(str(self._path), "the store is not open: open it before use")
         return thread
 
-    async def _read(self, read: Callable[[sqlite3.Connection], T]) -> T:
-        return await self._require_open(self._reader).submit(read)
+    @staticmethod
+    def encode_texts(texts: Sequence[str]) -> str:
+        return json.dumps(texts)
 
-    async def _write(self, write: Callable[[sqlite3.Connection], writes.WriteResult[T]]) -> T:
+    async def _read(self, plan: Callable[[], Plan[T]]) -> T:
+        return await self._require_open(self._reader).submit(partial(writes.run_read, plan=plan))
+
+    async def _write(self, plan: Callable[[], Plan[T]]) -> T:
+        return await self._transact(partial(writes.write_plan, plan=plan))
+
+    async def _transact(self, write: Callable[[sqlite3.Connection], writes.WriteResult[T]]) -> T:
         return (await self._require_open(self._writer).submit(partial(self._write_and_log, write))).result
 
     def _write_and_log(

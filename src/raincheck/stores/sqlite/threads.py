@@ -18,7 +18,7 @@ from typing import Any, Generic, Literal, TypeVar
 from raincheck._async import shield, spawn_background
 from raincheck.core.records import TaskId
 from raincheck.errors import RaincheckError, StoreUnavailable
-from raincheck.stores.sqlite.connection import FileIdentity, file_gone_error, file_identity, translate_error
+from raincheck.stores.sqlite.connection import FileIdentity, file_gone_error, translate_error
 from raincheck.stores.sqlite.migrate import schema_version
 
 T = TypeVar("T")
@@ -313,7 +313,11 @@ class GroupCommitThread(ConnectionThread):
         # check runs only if the version differs: this is done for every commit.
         if connection.execute("PRAGMA user_version").fetchone()[0] != self._newest_version:
             schema_version(connection, self._store, self._newest_version)
-        if file_identity(self._path) != self._identity:
+        try:
+            found = os.stat(self._path)  # noqa: PTH116 - twice as fast as Path.stat, and called for every commit
+        except OSError as error:
+            raise file_gone_error(self._path) from error
+        if (found.st_dev, found.st_ino) != self._identity:
             raise file_gone_error(self._path)
 
     def _settle(self, calls: list[ThreadCall[Any]]) -> None:

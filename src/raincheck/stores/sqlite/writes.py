@@ -1,42 +1,87 @@
-"""Write operations of the SQLite store, each run inside a write transaction.
+"""Transactions of the SQLite store, and the runner of the plans that it shares (`stores.sql_store`).
 
-`SqliteTables` applies new tasks and changes to the tables. Each operation returns its result and the tasks that feeds
-are notified of.
+`SqliteTables` applies new tasks and changes to the tables. Each write runs inside a write transaction, and returns its
+result and the tasks that feeds are notified of.
 """
 
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from functools import partial
+from functools import lru_cache
+from importlib.resources import files
 from itertools import chain, islice
 from typing import Generic, NamedTuple, TypeVar
 
 from raincheck.core.change import Change, Creation
-from raincheck.core.fair_queue import enters_queue
-from raincheck.core.family import write_with_relatives
-from raincheck.core.histogram import DurationHistogram, merge_histograms
-from raincheck.core.limits import Quota
-from raincheck.core.payload import Payload
+from raincheck.core.effects import enters_queue, write_with_relatives
+from raincheck.core.policies import Quota
 from raincheck.core.records import Task, TaskId, Tool
+from raincheck.core.values import Payload
 from raincheck.errors import AlreadyRecorded, StaleChange
 from raincheck.stores import sql
+from raincheck.stores.queries import load_queries
 from raincheck.stores.requests import (
     DUE_LIMIT,
     ClaimRequest,
     HeldAttempt,
-    check_definitions,
     check_distinct_tasks,
     clamp_limit,
-    generate_secret,
+    find_overdue,
 )
-from raincheck.stores.sql import collect_journals
-from raincheck.stores.sqlite import reads
+from raincheck.stores.sql_store import LARGEST_INTEGER, Plan, Statement, next_due, task_with_key, write_contents
 from raincheck.stores.sqlite.connection import is_duplicate
-from raincheck.stores.sqlite.reads import QUERIES
 
-_NEVER = (1 << 63) - 1
-"""Later than any creation time."""
+QUERIES = load_queries(files("raincheck.stores.sqlite") / "queries.sql")
+
+_TEXTS = QUERIES | {"begin_snapshot": "BEGIN", "end_snapshot": "COMMIT"}
+
+T = TypeVar("T")
+
+
+def run(connection: sqlite3.Connection, plan: Plan[T]) -> T:
+    """Run a plan, within a transaction or as one statement."""
+    try:
+        statement = next(plan)
+        while True:
+            statement = plan.send(execute(connection, statement).fetchall())
+    except StopIteration as end:
+        return end.value
+
+
+def execute(connection: sqlite3.Connection, statement: Statement) -> sqlite3.Cursor:
+    try:
+        return connection.execute(_TEXTS[statement.query], statement.parameters)
+    except sqlite3.IntegrityError as error:
+        if statement.duplicate is not None and is_duplicate(error):
+            raise statement.duplicate() from error
+        raise
+
+
+def run_read(connection: sqlite3.Connection, plan: Callable[[], Plan[T]]) -> T:
+    """Run a plan that only reads, and end its snapshot if it fails."""
+    try:
+        return run(connection, plan())
+    except BaseException:
+        # SQLite may have rolled the transaction back itself.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def list_overdue(now: datetime, limit: int) -> Plan[tuple[Task, ...]]:
+    parameters = {"now": sql.to_micros(now), "limit": clamp_limit(limit)}
+    yield Statement("begin_snapshot")
+    found = [*(yield Statement("tasks_past_lease", parameters)), *(yield Statement("tasks_past_deadline", parameters))]
+    yield Statement("end_snapshot")
+    # A task may be both, and is then found twice.
+    return find_overdue({sql.pk_of(row): sql.task_from_row(row) for row in found}.values(), now=now, limit=limit)
+
+
+# A worker queries the same tools again and again.
+@lru_cache(64)
+def encode_tools(tools: frozenset[Tool]) -> Mapping[str, str]:
+    return {"tools": json.dumps([[tool.name, tool.version] for tool in tools])}
 
 
 class SqliteTables:
@@ -64,7 +109,8 @@ class SqliteTables:
         row = sql.creation_to_row(creation) | {"turn": turn}
         if start is not None:
             row |= sql.task_to_row(start.after)
-        pk = self._insert_once("insert_task", row, lambda: AlreadyRecorded(new.id)).lastrowid
+        insert = Statement("insert_task", row, lambda: AlreadyRecorded(new.id))
+        pk = execute(self._connection, insert).lastrowid
         assert pk is not None  # noqa: S101 - an insert has a row
         for entry in (creation.entry, None if start is None else start.entry):
             if entry is not None:
@@ -83,16 +129,7 @@ class SqliteTables:
             self._connection.execute(QUERIES["insert_entry"], sql.entry_to_row(pk, change.entry))
         self._put_payload(pk, "outcome", change.outcome)
         self._put_payload(pk, "variables", change.variables)
-        if change.leaves_state:
-            self._connection.execute(QUERIES["delete_steps"], (pk,))
-            self._connection.execute(QUERIES["delete_answered_inputs"], (pk,))
-        if change.steps:
-            self._write_steps(pk, change)
-        if change.inputs:
-            self._write_inputs(pk, change)
-        for artifact in change.artifacts:
-            row = (pk, artifact.name, artifact.content, sql.to_micros(artifact.kept_at))
-            self._connection.execute(QUERIES["put_artifact"], row)
+        run(self._connection, write_contents(pk, change))
         self.touched.append(change.after.id)
         for creation in change.spawned:
             self.insert(creation, change.quota, creation.task.created_at)
@@ -129,50 +166,19 @@ class SqliteTables:
         if body is not None:
             self._connection.execute(QUERIES["put_payload"], (pk, kind, body))
 
-    def _write_steps(self, pk: int, change: Change) -> None:
-        for step in change.steps:
-            finished_at = sql.to_micros(step.finished_at)
-            row = (pk, step.name, step.occurrence, step.fingerprint, step.result, step.attempt, finished_at)
-            duplicate = partial(AlreadyRecorded.step, change.before.id, step.name, step.occurrence)
-            self._insert_once("insert_step", row, duplicate)
-
-    def _write_inputs(self, pk: int, change: Change) -> None:
-        for question in change.inputs:
-            if question.answered_at is not None:
-                answer = (question.answer, sql.to_micros(question.answered_at), pk, question.key)
-                self._connection.execute(QUERIES["answer_input"], answer)
-                continue
-            asked_at = sql.to_micros(question.asked_at)
-            row = (pk, question.key, str(question.kind), question.request, asked_at, question.attempt)
-            duplicate = partial(AlreadyRecorded.input_request, change.before.id, question.key)
-            self._insert_once("insert_input", row, duplicate)
-
-    def _insert_once(
-        self, query: str, row: sql.Row | dict[str, sql.Value], duplicate: Callable[[], AlreadyRecorded]
-    ) -> sqlite3.Cursor:
-        try:
-            return self._connection.execute(QUERIES[query], row)
-        except sqlite3.IntegrityError as error:
-            if is_duplicate(error):
-                raise duplicate() from error
-            raise
-
     def _check_quota(self, new: Task, quota: Quota, now: datetime) -> None:
         if quota.live is None and quota.created is None:
             return
         bounds = {
             "most_live": quota.live or 0,
             "most_created": quota.created or 1,
-            "since": _NEVER if quota.created is None else sql.to_micros(now - quota.window),
+            "since": LARGEST_INTEGER if quota.created is None else sql.to_micros(now - quota.window),
         }
         owner = {"namespace": new.namespace, "owner": new.owner.key}
         live, latest = self._connection.execute(QUERIES["count_of_owner"], owner | bounds).fetchone()
         quota.check_live(live)
         if quota.created is not None:
             quota.check_created(None if latest is None else sql.to_datetime(latest), now)
-
-
-T = TypeVar("T")
 
 
 class WriteResult(NamedTuple, Generic[T]):
@@ -186,7 +192,7 @@ def create(
     connection: sqlite3.Connection, creation: Creation, quota: Quota, now: datetime, claim: ClaimRequest | None
 ) -> WriteResult[Task]:
     if creation.task.idempotency_key is not None:
-        found = _task_with_key(connection, creation, now)
+        found = run(connection, task_with_key(creation, now))
         if found is not None:
             return WriteResult(found, ())
     tables = SqliteTables(connection)
@@ -200,7 +206,10 @@ def _decide_direct_start(
 ) -> Change | None:
     """Return the change that starts a new task; None if the creator can't run it, or other work waits for it."""
     started = claim.decide_claims([new], now)
-    if started and claim.has_no_other_work(reads.next_due(connection, claim.namespace, claim.tools), now):
+    if not started:
+        return None
+    due = run(connection, next_due(claim.namespace, encode_tools(claim.tools)))
+    if claim.has_no_other_work(due, now):
         return started[0]
     return None
 
@@ -216,7 +225,7 @@ def commit(connection: sqlite3.Connection, changes: Sequence[Change]) -> WriteRe
 def claim(connection: sqlite3.Connection, request: ClaimRequest, now: datetime) -> WriteResult[tuple[Task, ...]]:
     parameters = {
         "namespace": request.namespace,
-        "tools": reads.tools_text(request.tools),
+        **encode_tools(request.tools),
         "now": sql.to_micros(now),
         "limit": request.limit,
         "due_limit": DUE_LIMIT,
@@ -231,7 +240,7 @@ def claim(connection: sqlite3.Connection, request: ClaimRequest, now: datetime) 
     if started:
         tables.advance_served_turns(change.after.id for change in started)
     if request.journals is not None:
-        collect_journals(request.journals, [change.after for change in started], found)
+        sql.collect_journals(request.journals, [change.after for change in started], found)
     return WriteResult(tuple(change.after for change in started), tuple(dict.fromkeys(tables.touched)))
 
 
@@ -252,11 +261,6 @@ def extend_leases(
     return WriteResult(lost, ())
 
 
-def release_key(connection: sqlite3.Connection, task_id: TaskId, key: str) -> WriteResult[None]:
-    connection.execute(QUERIES["release_key"], (reads.sanitize_text(task_id), reads.sanitize_text(key)))
-    return WriteResult(None, ())
-
-
 def prune(
     connection: sqlite3.Connection, now: datetime, limit: int, only: Sequence[TaskId] | None
 ) -> WriteResult[tuple[TaskId, ...]]:
@@ -264,47 +268,11 @@ def prune(
         parameters = {"now": sql.to_micros(now), "limit": clamp_limit(limit)}
         pruned = connection.execute(QUERIES["prune_tasks"], parameters).fetchall()
     else:
-        each = (connection.execute(QUERIES["prune_task"], (reads.sanitize_text(named),)).fetchall() for named in only)
+        each = (connection.execute(QUERIES["prune_task"], (sql.sanitize_text(named),)).fetchall() for named in only)
         pruned = list(islice(chain.from_iterable(each), clamp_limit(limit)))
     ids = tuple(TaskId(row[0]) for row in pruned)
     return WriteResult(ids, ids)
 
 
-def create_secret(connection: sqlite3.Connection, name: str) -> WriteResult[bytes]:
-    connection.execute(QUERIES["insert_secret"], (name, generate_secret()))
-    # Another handle may have created it first.
-    return WriteResult(connection.execute(QUERIES["secret"], (name,)).fetchone()[0], ())
-
-
-def save_definitions(
-    connection: sqlite3.Connection, namespace: str, definitions: Mapping[Tool, bytes]
-) -> WriteResult[dict[Tool, bytes]]:
-    check_definitions(namespace, definitions)
-    rows = [(namespace, tool.name, tool.version, body) for tool, body in definitions.items()]
-    connection.executemany(QUERIES["put_definition"], rows)
-    found = connection.execute(QUERIES["needed_definitions"], {"namespace": namespace}).fetchall()
-    return WriteResult({Tool(name, version): body for name, version, body in found}, ())
-
-
-def merge_durations(
-    connection: sqlite3.Connection, namespace: str, durations: Mapping[str, DurationHistogram]
-) -> WriteResult[dict[str, DurationHistogram]]:
-    stored = reads.durations(connection, namespace)
-    changed = merge_histograms(stored, durations)
-    for tool, histogram in changed.items():
-        connection.execute(QUERIES["put_durations"], (namespace, tool, histogram.dump()))
-    return WriteResult(stored | changed, ())
-
-
-def _task_with_key(connection: sqlite3.Connection, creation: Creation, now: datetime) -> Task | None:
-    new = creation.task
-    parameters = {"namespace": new.namespace, "owner": new.owner.key, "key": new.idempotency_key}
-    row = connection.execute(QUERIES["task_with_key"], parameters).fetchone()
-    if row is None:
-        return None
-    task = sql.task_from_row(row)
-    if creation.matches(task, sql.digest_of(row), now):
-        return task
-    # It has expired and will be pruned later; its key has been free since it expired.
-    connection.execute(QUERIES["delete_task"], (task.id,))
-    return None
+def write_plan(connection: sqlite3.Connection, plan: Callable[[], Plan[T]]) -> WriteResult[T]:
+    return WriteResult(run(connection, plan()), ())

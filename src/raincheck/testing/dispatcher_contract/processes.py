@@ -22,9 +22,9 @@ from typing import TypeAlias
 from raincheck.clock import Clock, SystemClock
 from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Scope
-from raincheck.core.payload import Json, decode
 from raincheck.core.policies import RetryPolicy
 from raincheck.core.records import HistoryEntry, Task, TaskId
+from raincheck.core.values import Json, decode
 from raincheck.engine import Engine, Settings, TaskContext, Toolbox, run_until_signal
 from raincheck.stores.base import Store
 from raincheck.stores.requests import HeldAttempt

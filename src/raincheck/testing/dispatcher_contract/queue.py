@@ -15,7 +15,7 @@ import pytest
 from raincheck.core.commands import Cancel, Release
 from raincheck.core.decide import decide
 from raincheck.core.lifecycle import Phase
-from raincheck.core.limits import Quota
+from raincheck.core.policies import Quota
 from raincheck.engine import Engine
 from raincheck.errors import AlreadyRecorded, QuotaExceeded, StaleChange
 from raincheck.testing.clock import FakeClock

@@ -1,15 +1,23 @@
 """Shared base of the contract's parts: makes, opens, checks and closes the store under test."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
 
 import pytest
 
+from raincheck.core.records import TaskId
 from raincheck.stores.base import Store
 from raincheck.testing.clock import FakeClock
-from raincheck.testing.harness import StoreHarness
+from raincheck.testing.harness import StoreHarness, wait_for_hint
 from raincheck.testing.invariants import check_invariants
+
+T = TypeVar("T")
+
+Handles: TypeAlias = tuple[StoreHarness, StoreHarness]
+"""Two handles on the same data."""
 
 
 class StoreContractBase:
@@ -39,6 +47,14 @@ class StoreContractBase:
     def harness(self, store: Store, clock: FakeClock) -> StoreHarness:
         return StoreHarness(store, clock)
 
+    @pytest.fixture
+    async def handles(self, tmp_path: Path, clock: FakeClock) -> AsyncIterator[Handles]:
+        """Yield two open handles on the same data."""
+        self.require(shared=True)
+        async with self.open_store(tmp_path) as one, self.open_store(tmp_path) as two:
+            yield StoreHarness(one, clock), StoreHarness(two, clock)
+            await check_invariants(one)
+
     @asynccontextmanager
     async def open_store(self, folder: Path) -> AsyncGenerator[Store]:
         store = self.make_store(folder)
@@ -57,3 +73,26 @@ class StoreContractBase:
             pytest.skip("declared: not shared")
         if supports_direct_start and not capabilities.supports_direct_start:
             pytest.skip("declared: no direct start")
+
+
+async def use_in_thread(store: Store, use: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
+    """Use a new handle on the same data in another thread, with its own event loop."""
+
+    async def run() -> T:
+        handle = store.new_handle()
+        await handle.open()
+        try:
+            return await use(handle)
+        finally:
+            await handle.close()
+
+    return await asyncio.to_thread(asyncio.run, run())
+
+
+async def hinted_during(harness: StoreHarness, operation: Awaitable[object]) -> set[TaskId]:
+    """Return the tasks that a change feed names after an operation."""
+    with harness.store.listen() as feed:
+        await operation
+        # A change that the feed does report follows, so that the wait has an end.
+        last = await harness.create()
+        return await wait_for_hint(feed, last.id) - {last.id}

@@ -8,11 +8,10 @@ import pytest
 from raincheck.core.commands import Cancel, Complete, Fail, Interrupt, Note, Park, Pause, Release, Resume
 from raincheck.core.decide import decide
 from raincheck.core.lifecycle import Event, Phase
-from raincheck.core.payload import encode
 from raincheck.core.policies import OnInterrupt, RetryPolicy
 from raincheck.core.records import Journal, Task, TaskId, Tool
+from raincheck.core.values import encode
 from raincheck.errors import LeaseLost, StaleChange
-from raincheck.stores.commit import sweep
 from raincheck.stores.requests import ClaimRequest, HeldAttempt
 from raincheck.testing.harness import EVERYTHING, LEASE, NAMESPACE, TOOL, StoreHarness
 from raincheck.testing.store_contract.base import StoreContractBase
@@ -105,11 +104,10 @@ class ClaimContract(StoreContractBase):
     async def test_a_stale_worker_cannot_write_to_a_reclaimed_task(self, harness: StoreHarness) -> None:
         stale = await harness.create_running()
         harness.clock.advance(LEASE.total_seconds())
-        await sweep(harness.store, now=harness.clock.now())
+        await harness.sweep()
         (current,) = await harness.claim(holder="worker-2")
         for command in (Complete(1, encode("stale")), Note(1, status_message="stale"), Release(1), Park(1, 0)):
-            change = decide(stale, command, harness.clock.now())
-            assert change is not None
+            change = harness.decide(stale, command)
             with pytest.raises(StaleChange):
                 await harness.store.commit([change])
             with pytest.raises(LeaseLost):
@@ -128,8 +126,7 @@ class ClaimContract(StoreContractBase):
 
     async def test_a_change_decided_before_an_extension_does_not_shorten_the_lease(self, harness: StoreHarness) -> None:
         task = await harness.create_running()
-        change = decide(task, Note(1, status_message="working"), harness.clock.now())
-        assert change is not None
+        change = harness.decide(task, Note(1, status_message="working"))
         until = harness.clock.now() + 2 * LEASE
         await harness.store.extend_leases([held_attempt(task)], until=until)
         await harness.store.commit([change])
@@ -173,7 +170,7 @@ class ClaimContract(StoreContractBase):
     async def test_a_swept_task_is_queued_and_claimed_again(self, harness: StoreHarness) -> None:
         task = await harness.create_running()
         harness.clock.advance(LEASE.total_seconds())
-        (swept,) = await sweep(harness.store, now=harness.clock.now())
+        (swept,) = await harness.sweep()
         assert (swept.phase, swept.failures, swept.attempt) == (Phase.QUEUED, 1, None)
         (again,) = await harness.claim()
         assert (again.id, again.attempt_number) == (task.id, 2)
@@ -192,7 +189,7 @@ class ClaimContract(StoreContractBase):
     async def test_a_task_that_must_not_run_twice_fails_when_its_worker_dies(self, harness: StoreHarness) -> None:
         task = await harness.create_running(retry=RetryPolicy(on_interrupt=OnInterrupt.FAIL))
         harness.clock.advance(LEASE.total_seconds())
-        (swept,) = await sweep(harness.store, now=harness.clock.now())
+        (swept,) = await harness.sweep()
         assert (swept.id, swept.phase) == (task.id, Phase.FAILED)
         assert "must not be run twice" in (swept.status_message or "")
 
@@ -201,7 +198,7 @@ class ClaimContract(StoreContractBase):
         for _ in range(3):
             assert len(await harness.claim()) == 1
             harness.clock.advance(LEASE.total_seconds())
-            await sweep(harness.store, now=harness.clock.now())
+            await harness.sweep()
         ended = await harness.load(task)
         assert (ended.phase, ended.failures) == (Phase.FAILED, 3)
         assert await harness.claim() == ()
@@ -226,9 +223,9 @@ class ClaimContract(StoreContractBase):
         unbounded = await harness.create()
         harness.clock.jump_to(deadline - timedelta(microseconds=1))
         await harness.store.extend_leases([held_attempt(running)], until=deadline + LEASE)
-        assert await sweep(harness.store, now=harness.clock.now()) == ()
+        assert await harness.sweep() == ()
         harness.clock.jump_to(deadline)
-        swept = await sweep(harness.store, now=harness.clock.now())
+        swept = await harness.sweep()
         assert {task.id for task in swept} == {queued.id, parked.id, running.id}
         assert {task.phase for task in swept} == {Phase.FAILED}
         assert (await harness.load(unbounded)).phase is Phase.QUEUED
@@ -237,7 +234,7 @@ class ClaimContract(StoreContractBase):
         await harness.create()
         harness.clock.advance(10_000_000)
         (task,) = await harness.claim()
-        assert await sweep(harness.store, now=harness.clock.now()) == ()
+        assert await harness.sweep() == ()
         assert await harness.store.prune(now=harness.clock.now(), limit=10) == ()
         assert await harness.load(task) == task
 

@@ -4,48 +4,40 @@ import asyncio
 
 import pytest
 
-from raincheck.core.change import Change
-from raincheck.core.commands import Cancel, Command, Complete, Fail, Note, Pause, Release, Resume, Signal, Yield
-from raincheck.core.decide import decide
+from raincheck.core.commands import Cancel, Complete, Fail, Note, Pause, Release, Resume, Signal, Yield
 from raincheck.core.lifecycle import TERMINAL_PHASES, Event, Phase
-from raincheck.core.payload import encode
 from raincheck.core.policies import RetryPolicy
 from raincheck.core.records import Artifact, Progress, Task
+from raincheck.core.values import encode
 from raincheck.errors import AlreadyRecorded, IllegalTransition, InvalidValue, LeaseLost, StaleChange
 from raincheck.testing.harness import EVERYTHING, StoreHarness
 from raincheck.testing.store_contract.base import StoreContractBase
-
-
-def decide_change(harness: StoreHarness, task: Task, command: Command) -> Change:
-    change = decide(task, command, harness.clock.now())
-    assert change is not None
-    return change
 
 
 class CommitContract(StoreContractBase):
     async def test_a_change_is_read_back_as_it_was_decided(self, harness: StoreHarness) -> None:
         task = await harness.create_running()
         note = Note(1, Progress(1.5, 4.0), "crunching", variables=encode({"n": 1}))
-        change = decide_change(harness, task, note)
+        change = harness.decide(task, note)
         await harness.store.commit([change])
         assert await harness.load(task) == change.after
-        journal = await harness.store.journal(task.id, EVERYTHING, now=harness.clock.now())
+        journal = await harness.journal(task)
         assert journal.variables == encode({"n": 1})
         assert (await harness.history(task))[-1] == change.entry
 
     async def test_a_stale_change_is_rejected_as_a_whole(self, harness: StoreHarness) -> None:
         task = await harness.create_running()
-        late = decide_change(harness, task, Note(1, steps=(harness.step("load"),)))
+        late = harness.decide(task, Note(1, steps=(harness.step("load"),)))
         current = await harness.apply(task, Note(1, status_message="quicker"))
         with pytest.raises(StaleChange):
             await harness.store.commit([late])
         assert await harness.load(task) == current
-        assert (await harness.store.journal(task.id, EVERYTHING, now=harness.clock.now())).steps == ()
+        assert (await harness.journal(task)).steps == ()
 
     async def test_several_changes_are_committed_all_or_none(self, harness: StoreHarness) -> None:
         one, two = await harness.create_running(), await harness.create_running()
-        first = decide_change(harness, one, Complete(1, encode("one")))
-        stale = decide_change(harness, two, Complete(1, encode("two")))
+        first = harness.decide(one, Complete(1, encode("one")))
+        stale = harness.decide(two, Complete(1, encode("two")))
         await harness.apply(two, Cancel("alice"))
         with pytest.raises(StaleChange) as caught:
             await harness.store.commit([first, stale])
@@ -56,7 +48,7 @@ class CommitContract(StoreContractBase):
 
     async def test_a_commit_names_each_task_once(self, harness: StoreHarness) -> None:
         task = await harness.create_running()
-        change = decide_change(harness, task, Complete(1, encode(1)))
+        change = harness.decide(task, Complete(1, encode(1)))
         with pytest.raises(InvalidValue):
             await harness.store.commit([change, change])
         assert await harness.load(task) == task
@@ -67,29 +59,29 @@ class CommitContract(StoreContractBase):
         assert ended.expires_at is not None
         await harness.store.prune(now=ended.expires_at, limit=10)
         with pytest.raises(StaleChange):
-            await harness.store.commit([decide_change(harness, task, Complete(1, encode(1)))])
+            await harness.store.commit([harness.decide(task, Complete(1, encode(1)))])
 
     async def test_a_late_completion_does_not_overwrite_a_cancel(self, harness: StoreHarness) -> None:
         task = await harness.create_running()
-        late = decide_change(harness, task, Complete(1, encode("too late")))
+        late = harness.decide(task, Complete(1, encode("too late")))
         cancelled = await harness.apply(task, Cancel("alice", "changed my mind"))
         with pytest.raises(StaleChange):
             await harness.store.commit([late])
         with pytest.raises(LeaseLost):
             await harness.apply(task, Complete(1, encode("too late")))
-        view = await harness.store.view(task.id, EVERYTHING, now=harness.clock.now())
+        view = await harness.view(task)
         assert (view.task, view.outcome) == (cancelled, None)
         assert (await harness.history(task))[-1].note == "changed my mind"
 
     async def test_a_late_cancel_does_not_overwrite_a_completion(self, harness: StoreHarness) -> None:
         task = await harness.create_running()
-        late = decide_change(harness, task, Cancel("alice"))
+        late = harness.decide(task, Cancel("alice"))
         completed = await harness.apply(task, Complete(1, encode("done")))
         with pytest.raises(StaleChange):
             await harness.store.commit([late])
         with pytest.raises(IllegalTransition):
             await harness.apply(task, Cancel("alice"))
-        view = await harness.store.view(task.id, EVERYTHING, now=harness.clock.now())
+        view = await harness.view(task)
         assert (view.task, view.outcome) == (completed, encode("done"))
 
     async def test_exactly_one_of_many_concurrent_endings_wins(self, harness: StoreHarness) -> None:
@@ -152,7 +144,7 @@ class CommitContract(StoreContractBase):
             await harness.apply(task, Note(1, steps=(step,)))
         with pytest.raises(AlreadyRecorded):
             await harness.apply(task, Note(1, status_message="again", steps=(harness.step("load", 1, "other"),)))
-        journal = await harness.store.journal(task.id, EVERYTHING, now=harness.clock.now())
+        journal = await harness.journal(task)
         assert journal.steps == steps
         assert journal.task.status_message is None
 
@@ -161,7 +153,7 @@ class CommitContract(StoreContractBase):
         await harness.apply(task, Note(1, steps=(harness.step("load"),)))
         await harness.apply(task, Release(1))
         (again,) = await harness.claim()
-        journal = await harness.store.journal(again.id, EVERYTHING, now=harness.clock.now())
+        journal = await harness.journal(again)
         assert (again.attempt_number, [step.name for step in journal.steps]) == (2, ["load"])
 
     async def test_an_artifact_is_readable_while_the_task_works_and_can_be_replaced(
@@ -187,7 +179,7 @@ class CommitContract(StoreContractBase):
         harness.clock.advance(60)
         (again,) = await harness.claim()
         await harness.apply(again, Fail(2, error, "broke", detail=detail))
-        view = await harness.store.view(task.id, EVERYTHING, now=harness.clock.now())
+        view = await harness.view(task)
         assert (view.task.phase, view.outcome) == (Phase.FAILED, error)
         assert (await harness.history(task))[-1].detail == detail
 

@@ -8,15 +8,13 @@ from datetime import timedelta
 
 import pytest
 
+from raincheck.core.change import digest_request
 from raincheck.core.commands import Cancel, Complete, Note
-from raincheck.core.create import digest_request
-from raincheck.core.decide import decide
 from raincheck.core.lifecycle import Event, Phase
-from raincheck.core.limits import Quota
 from raincheck.core.owner import Owner, Scope
-from raincheck.core.payload import encode
-from raincheck.core.policies import OnInterrupt, Retention, RetryPolicy
+from raincheck.core.policies import OnInterrupt, Quota, Retention, RetryPolicy
 from raincheck.core.records import Task, Tool
+from raincheck.core.values import encode
 from raincheck.errors import AlreadyRecorded, IdempotencyConflict, QuotaExceeded, TaskNotFound
 from raincheck.testing.harness import ALICE, BOB, EVERYTHING, NAMESPACE, StoreHarness
 from raincheck.testing.store_contract.base import StoreContractBase
@@ -84,8 +82,7 @@ class CreateContract(StoreContractBase):
     async def test_a_key_can_be_reused_once_its_task_has_expired(self, harness: StoreHarness) -> None:
         first = await harness.create(idempotency_key="key", request_digest=SAME)
         ended = await harness.apply(first, Cancel("alice"))
-        assert ended.expires_at is not None
-        harness.clock.jump_to(ended.expires_at)
+        harness.jump_to_expiry(ended)
         second = await harness.create(idempotency_key="key", request_digest=OTHER)
         assert second.id != first.id
         assert await harness.load(second) == second
@@ -172,8 +169,7 @@ class SpawnContract(StoreContractBase):
     async def test_a_child_is_created_with_the_change_that_spawns_it(self, harness: StoreHarness) -> None:
         parent = await harness.create_running()
         child = harness.creation(parent_id=parent.id)
-        spawning = decide(parent, Note(1, spawned=(child,)), harness.clock.now())
-        assert spawning is not None
+        spawning = harness.decide(parent, Note(1, spawned=(child,)))
         with pytest.raises(TaskNotFound):
             await harness.load(child.task)
         await harness.store.commit([spawning])
@@ -185,7 +181,7 @@ class SpawnContract(StoreContractBase):
         note = Note(1, steps=(harness.step("spawn"),), spawned=(harness.creation(id=other.id),))
         with pytest.raises(AlreadyRecorded):
             await harness.apply(parent, note)
-        journal = await harness.store.journal(parent.id, EVERYTHING, now=harness.clock.now())
+        journal = await harness.journal(parent)
         assert (journal.steps, journal.task) == ((), parent)
 
     async def test_a_successor_is_created_with_the_completion_of_its_predecessor(self, harness: StoreHarness) -> None:
@@ -217,7 +213,7 @@ class SpawnContract(StoreContractBase):
         step = harness.step("spawn")
         with pytest.raises(QuotaExceeded, match="live tasks"):
             await harness.apply(parent, Note(1, steps=(step,), spawned=children, quota=Quota(live=3)))
-        journal = await harness.store.journal(parent.id, EVERYTHING, now=harness.clock.now())
+        journal = await harness.journal(parent)
         assert (journal.task, journal.steps) == (parent, ())
         for child in children:
             with pytest.raises(TaskNotFound):

@@ -10,11 +10,10 @@ import pytest
 
 from raincheck.core.commands import Cancel, Complete, Note, Park, Pause
 from raincheck.core.lifecycle import Event, Phase
-from raincheck.core.limits import Quota
 from raincheck.core.owner import Owner
-from raincheck.core.payload import encode
-from raincheck.core.policies import Retention
+from raincheck.core.policies import Quota, Retention
 from raincheck.core.records import Attempt, Lease, Task, TaskId, Tool
+from raincheck.core.values import encode
 from raincheck.errors import AlreadyRecorded, IdempotencyConflict, QuotaExceeded, TaskNotFound
 from raincheck.stores.requests import ClaimRequest, HeldAttempt
 from raincheck.testing.harness import ALICE, BOB, EVERYTHING, LEASE, NAMESPACE, TOOL, StoreHarness, wait_for_hint

@@ -9,11 +9,10 @@ import pytest
 
 from raincheck.core.commands import Cancel, Complete, Note, Park, Pause, Release, Signal
 from raincheck.core.owner import Owner
-from raincheck.core.payload import encode
 from raincheck.core.records import Task, TaskId, Tool
-from raincheck.stores.commit import answer
+from raincheck.core.values import encode
 from raincheck.stores.requests import DUE_NOW, ClaimRequest
-from raincheck.testing.harness import ALICE, BOB, EVERYTHING, LEASE, NAMESPACE, TOOL, StoreHarness
+from raincheck.testing.harness import ALICE, BOB, LEASE, NAMESPACE, TOOL, StoreHarness
 from raincheck.testing.store_contract.base import StoreContractBase
 
 MANY = 200
@@ -119,8 +118,7 @@ class FairQueueContract(StoreContractBase):
         await harness.apply(waiting, Park(1, seen_signals=0))
         await self.fill(harness, MANY)
         await self.taken(harness, MANY // 2)
-        now = harness.clock.now()
-        await answer(harness.store, waiting.id, EVERYTHING, {"sure": encode("yes")}, actor="alice", now=now)
+        await harness.answer(waiting, {"sure": encode("yes")})
         assert waiting.id in await self.taken(harness, 2)
 
     async def test_many_tasks_due_at_once_do_not_delay_another_owner(self, harness: StoreHarness) -> None:

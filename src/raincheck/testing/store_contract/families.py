@@ -9,9 +9,9 @@ import pytest
 from raincheck.core.commands import Cancel, Command, Complete, Expire, Fail, Note, Park, Pause, Release
 from raincheck.core.decide import decide
 from raincheck.core.lifecycle import Event, Phase
-from raincheck.core.payload import encode
 from raincheck.core.policies import OnInterrupt, Retention, RetryPolicy
 from raincheck.core.records import Task, TaskId
+from raincheck.core.values import encode
 from raincheck.errors import LeaseLost, StaleChange
 from raincheck.stores.commit import sweep
 from raincheck.stores.requests import HeldAttempt

@@ -6,11 +6,10 @@ import pytest
 
 from raincheck.core.commands import Cancel, Complete, Note, Park, Pause, Signal
 from raincheck.core.lifecycle import Event, Phase, Status
-from raincheck.core.payload import encode
-from raincheck.core.records import InputRequest, Task, View
+from raincheck.core.records import InputRequest, Task
+from raincheck.core.values import encode
 from raincheck.errors import AlreadyRecorded, IllegalTransition
-from raincheck.stores.commit import answer
-from raincheck.testing.harness import EVERYTHING, StoreHarness
+from raincheck.testing.harness import StoreHarness
 from raincheck.testing.store_contract.base import StoreContractBase
 
 YES, NO = encode({"ok": True}), encode({"ok": False})
@@ -21,16 +20,13 @@ class InputContract(StoreContractBase):
         task = await harness.create_running()
         return await harness.apply(task, Note(1, input_requests=tuple(harness.input_request(key) for key in keys)))
 
-    async def view(self, harness: StoreHarness, task: Task) -> View:
-        return await harness.store.view(task.id, EVERYTHING, now=harness.clock.now())
-
     async def answered(self, harness: StoreHarness, task: Task, **answers: bytes) -> Task:
         payloads = {key: encode(value.decode()) for key, value in answers.items()}
-        return await answer(harness.store, task.id, EVERYTHING, payloads, actor="alice", now=harness.clock.now())
+        return await harness.answer(task, payloads)
 
     async def test_an_input_request_is_visible_in_the_status_and_in_the_view(self, harness: StoreHarness) -> None:
         task = await self.ask(harness, "publish")
-        view = await self.view(harness, task)
+        view = await harness.view(task)
         assert (view.task.status, view.task.phase) == (Status.INPUT_REQUIRED, Phase.RUNNING)
         assert view.inputs == (harness.input_request("publish"),)
 
@@ -42,7 +38,7 @@ class InputContract(StoreContractBase):
         woken = await self.answered(harness, task, publish=b"yes")
         assert (woken.phase, woken.status, woken.open_inputs) == (Phase.QUEUED, Status.WORKING, 0)
         (again,) = await harness.claim()
-        journal = await harness.store.journal(again.id, EVERYTHING, now=harness.clock.now())
+        journal = await harness.journal(again)
         (input_request,) = journal.inputs
         assert (input_request.answer, input_request.answered_at) == (encode("yes"), harness.clock.now())
 
@@ -60,11 +56,11 @@ class InputContract(StoreContractBase):
     async def test_a_partial_answer_leaves_only_open_input_requests_visible(self, harness: StoreHarness) -> None:
         task = await self.ask(harness, "one", "two", "three")
         await self.answered(harness, task, two=b"2")
-        view = await self.view(harness, task)
+        view = await harness.view(task)
         assert [input_request.key for input_request in view.inputs] == ["one", "three"]
         assert view.task.status is Status.INPUT_REQUIRED
         await self.answered(harness, task, one=b"1", three=b"3")
-        view = await self.view(harness, task)
+        view = await harness.view(task)
         assert (view.inputs, view.task.status) == ((), Status.WORKING)
 
     async def test_unknown_and_answered_keys_are_ignored_and_the_first_answer_stays(
@@ -74,7 +70,7 @@ class InputContract(StoreContractBase):
         first = await self.answered(harness, task, publish=b"first")
         again = await self.answered(harness, task, publish=b"second", unknown=b"?")
         assert again == first
-        journal = await harness.store.journal(task.id, EVERYTHING, now=harness.clock.now())
+        journal = await harness.journal(task)
         assert [input_request.answer for input_request in journal.inputs] == [encode("first")]
 
     async def test_one_of_several_racing_answers_counts(self, harness: StoreHarness) -> None:
@@ -97,7 +93,7 @@ class InputContract(StoreContractBase):
         for ending in (Complete(1, YES), Cancel("alice")):
             task = await self.ask(harness, "publish")
             ended = await harness.apply(task, ending)
-            assert (await self.view(harness, task)).inputs == ()
+            assert (await harness.view(task)).inputs == ()
             with pytest.raises(IllegalTransition):
                 await self.answered(harness, task, publish=b"late")
             assert await harness.load(task) == ended
@@ -111,5 +107,5 @@ class InputContract(StoreContractBase):
     async def test_input_requests_are_returned_in_their_order(self, harness: StoreHarness) -> None:
         keys = ["z", "a", "m"]
         task = await self.ask(harness, *keys)
-        input_requests: tuple[InputRequest, ...] = (await self.view(harness, task)).inputs
+        input_requests: tuple[InputRequest, ...] = (await harness.view(task)).inputs
         assert [input_request.key for input_request in input_requests] == keys

@@ -1,18 +1,15 @@
 """Contract for instances: their states are stored with the rest of the task, and queries find them by state."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from raincheck.core.commands import Cancel, Complete, Fail, Note, Park, Release, TakeTransition
-from raincheck.core.decide import decide
 from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.owner import Owner, Scope
-from raincheck.core.payload import encode
-from raincheck.core.records import InstanceState, Task, Tool
+from raincheck.core.records import InstanceState, Tool
+from raincheck.core.values import encode
 from raincheck.errors import InvalidValue, LeaseLost, StaleChange, WrongState
-from raincheck.stores.commit import answer
 from raincheck.stores.requests import TaskQuery
 from raincheck.testing.harness import ALICE, BOB, EVERYTHING, NAMESPACE, StoreHarness
 from raincheck.testing.store_contract.base import StoreContractBase
@@ -35,7 +32,7 @@ class InstanceContract(StoreContractBase):
         moved = await harness.apply(task, SUBMIT)
         assert moved.state == InstanceState("review", harness.clock.now(), 1)
         assert await harness.load(task) == moved
-        journal = await harness.store.journal(task.id, EVERYTHING, now=harness.clock.now())
+        journal = await harness.journal(task)
         assert journal.variables == encode({"text": "x"})
         entry = (await harness.history(task))[-1]
         assert (entry.event, entry.actor, entry.note) == (
@@ -76,15 +73,13 @@ class InstanceContract(StoreContractBase):
             await harness.apply(
                 instance, Note(1, steps=(harness.step("a"), harness.step("a", 1)), input_requests=requests)
             )
-            await answer(
-                harness.store, instance.id, EVERYTHING, {"answered": encode(1)}, actor="ann", now=harness.clock.now()
-            )
+            await harness.answer(instance, {"answered": encode(1)})
         await harness.apply(task, SUBMIT)
         await harness.apply(task, Note(1, steps=(harness.step("a"),)))
-        journal = await harness.store.journal(task.id, EVERYTHING, now=harness.clock.now())
+        journal = await harness.journal(task)
         assert [(step.name, step.occurrence) for step in journal.steps] == [("a", 0)]
         assert [request.key for request in journal.inputs] == ["open"]
-        untouched = await harness.store.journal(other.id, EVERYTHING, now=harness.clock.now())
+        untouched = await harness.journal(other)
         assert (len(untouched.steps), len(untouched.inputs)) == (2, 2)
 
     async def test_an_attempt_that_lost_its_lease_can_neither_transition_nor_end_the_task(
@@ -105,33 +100,32 @@ class InstanceContract(StoreContractBase):
 
     async def test_a_transition_decided_on_an_outdated_read_is_stale(self, harness: StoreHarness) -> None:
         task = await harness.create(state="draft")
-        change = decide(task, SUBMIT, harness.clock.now())
-        assert change is not None
+        change = harness.decide(task, SUBMIT)
         await harness.store.commit([change])
         with pytest.raises(StaleChange):
             await harness.store.commit([change])
 
     async def test_instances_are_listed_by_workflow_and_state(self, harness: StoreHarness) -> None:
         tool, other = Tool("review"), Tool("release")
-        first, second, third = [await self._next(harness, tool=tool, state="draft") for _ in range(3)]
-        await self._next(harness, tool=other, state="draft")
-        await self._next(harness, tool=tool, state="draft", owner=BOB)
+        first, second, third = [await harness.create_later(tool=tool, state="draft") for _ in range(3)]
+        await harness.create_later(tool=other, state="draft")
+        await harness.create_later(tool=tool, state="draft", owner=BOB)
         moved = await harness.apply(second, SUBMIT)
-        assert await self._found(harness, TaskQuery(ALICES, tool="review", state="draft")) == [third, first]
-        assert await self._found(harness, TaskQuery(ALICES, tool="review", state="review")) == [moved]
+        assert (await harness.page(TaskQuery(ALICES, tool="review", state="draft"))).tasks == (third, first)
+        assert (await harness.page(TaskQuery(ALICES, tool="review", state="review"))).tasks == (moved,)
         query = TaskQuery(ALICES, tool="review", state="draft")
-        page = await harness.store.list_tasks(query, now=harness.clock.now(), limit=1)
-        rest = await harness.store.list_tasks(query, now=harness.clock.now(), after=page.next)
+        page = await harness.page(query, limit=1)
+        rest = await harness.page(query, after=page.next)
         assert (page.tasks, rest.tasks, rest.next) == ((third,), (first,), None)
 
     async def test_instances_are_listed_by_subject(self, harness: StoreHarness) -> None:
-        first = await self._next(harness, state="draft", subject="paper 7")
-        await self._next(harness, state="draft", subject="paper 8")
-        await self._next(harness, state="draft", subject="paper 7", owner=BOB)
-        second = await self._next(harness, subject="paper 7")
-        assert await self._found(harness, TaskQuery(ALICES, subject="paper 7")) == [second, first]
+        first = await harness.create_later(state="draft", subject="paper 7")
+        await harness.create_later(state="draft", subject="paper 8")
+        await harness.create_later(state="draft", subject="paper 7", owner=BOB)
+        second = await harness.create_later(subject="paper 7")
+        assert (await harness.page(TaskQuery(ALICES, subject="paper 7"))).tasks == (second, first)
         narrowed = TaskQuery(ALICES, tool=first.tool.name, state="draft", subject="paper 7")
-        assert await self._found(harness, narrowed) == [first]
+        assert (await harness.page(narrowed)).tasks == (first,)
 
     async def test_a_list_by_state_needs_a_workflow_and_a_namespace(self, harness: StoreHarness) -> None:
         del harness
@@ -152,11 +146,3 @@ class InstanceContract(StoreContractBase):
         assert await harness.store.count_states(Scope.for_owner(NAMESPACE, Owner.anonymous()), now=now) == {}
         with pytest.raises(InvalidValue):
             await harness.store.count_states(EVERYTHING, now=now)
-
-    async def _next(self, harness: StoreHarness, **fields: Any) -> Task:  # noqa: ANN401 - the fields of NewTask
-        """Create a task later than the existing ones."""
-        harness.clock.advance(1)
-        return await harness.create(**fields)
-
-    async def _found(self, harness: StoreHarness, query: TaskQuery) -> list[Task]:
-        return [*(await harness.store.list_tasks(query, now=harness.clock.now())).tasks]

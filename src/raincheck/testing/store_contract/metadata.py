@@ -13,14 +13,14 @@ import pytest
 
 from raincheck.core.commands import Cancel, Complete
 from raincheck.core.histogram import MAX_DURATIONS, MAX_TOOLS, DurationHistogram
-from raincheck.core.payload import encode
 from raincheck.core.records import Tool
-from raincheck.core.validation import NAME_LIMIT
+from raincheck.core.values import NAME_LIMIT, encode
 from raincheck.errors import InvalidValue, StoreUnavailable
 from raincheck.stores.base import Store
 from raincheck.stores.requests import SECRET_BYTES
-from raincheck.testing.harness import NAMESPACE, TOOL, StoreHarness, wait_for_hint
-from raincheck.testing.store_contract.base import StoreContractBase
+from raincheck.testing.clock import FakeClock
+from raincheck.testing.harness import NAMESPACE, TOOL, StoreHarness
+from raincheck.testing.store_contract.base import Handles, StoreContractBase, hinted_during, use_in_thread
 
 OLD, NEW = Tool("release", "1"), Tool("release", "2")
 
@@ -53,11 +53,11 @@ class DefinitionContract(StoreContractBase):
         with pytest.raises(InvalidValue):
             await harness.store.save_definitions(NAMESPACE, {Tool("", "1"): b"x"})
 
-    async def test_definitions_are_stored_after_reopening(self, tmp_path: Path, harness: StoreHarness) -> None:
+    async def test_definitions_are_stored_after_reopening(self, tmp_path: Path, clock: FakeClock) -> None:
         self.require(durable=True)
         async with self.open_store(tmp_path) as store:
             await store.save_definitions(NAMESPACE, {OLD: b"old"})
-            await StoreHarness(store, harness.clock).create(tool=OLD)
+            await StoreHarness(store, clock).create(tool=OLD)
         async with self.open_store(tmp_path) as store:
             assert await store.save_definitions(NAMESPACE, {}) == {OLD: b"old"}
 
@@ -74,8 +74,8 @@ class SecretContract(StoreContractBase):
         secret = await harness.store.get_or_create_secret("key")
         assert (type(secret), len(secret)) == (bytes, SECRET_BYTES)
         ended = await harness.apply(await harness.create(), Cancel("alice"))
-        assert ended.expires_at is not None
-        await harness.store.prune(now=ended.expires_at + timedelta(days=36_500), limit=10)
+        later = harness.jump_to_expiry(ended) + timedelta(days=36_500)
+        assert await harness.store.prune(now=later, limit=10) == (ended.id,)
         assert await harness.store.get_or_create_secret("key") == secret
 
     async def test_secrets_of_different_names_differ(self, store: Store) -> None:
@@ -102,36 +102,26 @@ class SecretContract(StoreContractBase):
         async with self.open_store(tmp_path) as store:
             assert [await store.get_or_create_secret(name) for name in SECRET_NAMES] == secrets
 
-    async def test_handles_agree_on_a_secret(self, tmp_path: Path) -> None:
+    async def test_handles_agree_on_a_secret(self, handles: Handles) -> None:
+        one, two = (handle.store for handle in handles)
+        assert await one.get_or_create_secret("of one") == await two.get_or_create_secret("of one")
+        assert await two.get_or_create_secret("of two") == await one.get_or_create_secret("of two")
+
+    async def test_handles_that_race_for_a_new_secret_get_the_same(self, handles: Handles) -> None:
+        one, two = (handle.store for handle in handles)
+        for number in range(RACES):
+            name = f"key {number}"
+            first, second = await asyncio.gather(one.get_or_create_secret(name), two.get_or_create_secret(name))
+            assert first == second == await one.get_or_create_secret(name) == await two.get_or_create_secret(name)
+
+    async def test_new_handles_in_other_threads_get_the_same_secret(self, store: Store) -> None:
         self.require(shared=True)
-        async with self.open_store(tmp_path) as one, self.open_store(tmp_path) as two:
-            assert await one.get_or_create_secret("of one") == await two.get_or_create_secret("of one")
-            assert await two.get_or_create_secret("of two") == await one.get_or_create_secret("of two")
 
-    async def test_handles_that_race_for_a_new_secret_get_the_same(self, tmp_path: Path) -> None:
-        self.require(shared=True)
-        async with self.open_store(tmp_path) as one, self.open_store(tmp_path) as two:
-            for number in range(RACES):
-                name = f"key {number}"
-                first, second = await asyncio.gather(one.get_or_create_secret(name), two.get_or_create_secret(name))
-                assert first == second == await one.get_or_create_secret(name) == await two.get_or_create_secret(name)
+        async def read(handle: Store) -> bytes:
+            return await handle.get_or_create_secret("key")
 
-    async def test_new_handles_in_other_threads_get_the_same_secret(self, tmp_path: Path) -> None:
-        self.require(shared=True)
-        async with self.open_store(tmp_path) as store:
-
-            async def read_secret() -> bytes:
-                handle = store.new_handle()
-                await handle.open()
-                try:
-                    return await handle.get_or_create_secret("key")
-                finally:
-                    await handle.close()
-
-            secret, *others = await asyncio.gather(
-                store.get_or_create_secret("key"), *(asyncio.to_thread(asyncio.run, read_secret()) for _ in range(3))
-            )
-            assert others == [secret] * 3
+        secret, *others = await asyncio.gather(read(store), *(use_in_thread(store, read) for _ in range(3)))
+        assert others == [secret] * 3
 
     @pytest.mark.parametrize(
         "name", ["", "a\0b", "\ud800", "k" * (NAME_LIMIT + 1)], ids=["empty", "NUL", "surrogate", "long"]
@@ -141,11 +131,7 @@ class SecretContract(StoreContractBase):
             await store.get_or_create_secret(name)
 
     async def test_creating_a_secret_is_not_reported_by_the_change_feed(self, harness: StoreHarness) -> None:
-        with harness.store.listen() as feed:
-            await harness.store.get_or_create_secret("key")
-            last = await harness.create()
-            changed = await wait_for_hint(feed, last.id)
-        assert changed == {last.id}
+        assert await hinted_during(harness, harness.store.get_or_create_secret("key")) == set()
 
     async def test_a_store_that_is_not_open_has_no_secrets(self, tmp_path: Path) -> None:
         store = self.make_store(tmp_path)
@@ -228,31 +214,23 @@ class DurationContract(StoreContractBase):
         async with self.open_store(tmp_path) as store:
             assert await store.merge_durations(NAMESPACE, {}) == merged
 
-    async def test_handles_merge_their_durations(self, tmp_path: Path) -> None:
+    async def test_handles_merge_their_durations(self, handles: Handles) -> None:
+        one, two = (handle.store for handle in handles)
+        for _ in range(10):
+            quick = one.merge_durations(NAMESPACE, {"build": QUICK})
+            await asyncio.gather(quick, two.merge_durations(NAMESPACE, {"build": SLOW}))
+        merged = await one.merge_durations(NAMESPACE, {})
+        assert merged == await two.merge_durations(NAMESPACE, {})
+        assert (merged["build"].total, merged["build"].fraction_within(1)) == (20, 0.5)
+
+    async def test_new_handles_in_other_threads_merge_their_durations(self, store: Store) -> None:
         self.require(shared=True)
-        async with self.open_store(tmp_path) as one, self.open_store(tmp_path) as two:
-            for _ in range(10):
-                await asyncio.gather(
-                    one.merge_durations(NAMESPACE, {"build": QUICK}), two.merge_durations(NAMESPACE, {"build": SLOW})
-                )
-            merged = await one.merge_durations(NAMESPACE, {})
-            assert merged == await two.merge_durations(NAMESPACE, {})
-            assert (merged["build"].total, merged["build"].fraction_within(1)) == (20, 0.5)
 
-    async def test_new_handles_in_other_threads_merge_their_durations(self, tmp_path: Path) -> None:
-        self.require(shared=True)
-        async with self.open_store(tmp_path) as store:
+        async def merge(handle: Store) -> None:
+            await handle.merge_durations(NAMESPACE, {"build": QUICK})
 
-            async def merge() -> None:
-                handle = store.new_handle()
-                await handle.open()
-                try:
-                    await handle.merge_durations(NAMESPACE, {"build": QUICK})
-                finally:
-                    await handle.close()
-
-            await asyncio.gather(*(asyncio.to_thread(asyncio.run, merge()) for _ in range(3)))
-            assert (await store.merge_durations(NAMESPACE, {}))["build"].total == 3
+        await asyncio.gather(*(use_in_thread(store, merge) for _ in range(3)))
+        assert (await store.merge_durations(NAMESPACE, {}))["build"].total == 3
 
     @pytest.mark.parametrize("name", BAD_NAMES.values(), ids=BAD_NAMES)
     async def test_invalid_names_are_rejected_and_no_durations_are_merged(self, store: Store, name: str) -> None:
@@ -266,19 +244,16 @@ class DurationContract(StoreContractBase):
     async def test_merged_durations_outlive_the_tasks(self, harness: StoreHarness) -> None:
         await harness.store.merge_durations(NAMESPACE, {"build": QUICK})
         ended = await harness.apply(await harness.create(), Cancel("alice"))
-        assert ended.expires_at is not None
-        await harness.store.prune(now=ended.expires_at + timedelta(days=36_500), limit=10)
+        later = harness.jump_to_expiry(ended) + timedelta(days=36_500)
+        assert await harness.store.prune(now=later, limit=10) == (ended.id,)
         assert await harness.store.merge_durations(NAMESPACE, {}) == {"build": QUICK}
 
     async def test_merging_durations_is_not_reported_by_the_change_feed_and_changes_no_task(
         self, harness: StoreHarness
     ) -> None:
         task = await harness.create_running()
-        with harness.store.listen() as feed:
-            await harness.store.merge_durations(NAMESPACE, {task.tool.name: QUICK})
-            last = await harness.create()
-            changed = await wait_for_hint(feed, last.id)
-        assert changed == {last.id}
+        merge = harness.store.merge_durations(NAMESPACE, {task.tool.name: QUICK})
+        assert await hinted_during(harness, merge) == set()
         assert await harness.load(task) == task
 
     async def test_a_store_that_is_not_open_merges_no_durations(self, tmp_path: Path) -> None:

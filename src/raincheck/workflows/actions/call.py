@@ -1,13 +1,14 @@
 """Actions that call a tool of another MCP server."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from raincheck.core.payload import Json
-from raincheck.workflows.actions.base import ActionCall, ActionFailed
+from raincheck.core.values import Json
+from raincheck.workflows.actions.base import Action, ActionCall, ActionFailed
 from raincheck.workflows.actions.run import inherited_environment
+from raincheck.workflows.definition import Problem
 from raincheck.workflows.expressions.template import Scope, Template
-from raincheck.workflows.parsing.models import CallModel, ServerModel
+from raincheck.workflows.parsing.models import ActionModel, CallModel, ServerModel
 from raincheck.workflows.permissions import Permissions
 
 if TYPE_CHECKING:
@@ -16,32 +17,39 @@ if TYPE_CHECKING:
     from raincheck.client import TaskClient
 
 
-class CallAction:
+class CallAction(Action):
     """Call a tool of a server, however long it takes. The result is the structured content, or else the text."""
 
-    waits = False
+    template_keys = ("arguments",)
 
-    def __init__(self, model: CallModel, permissions: Permissions) -> None:
+    def __init__(self, model: ActionModel, permissions: Permissions) -> None:
+        super().__init__(model, permissions)
         # Imported here and not at the first call: the import is slow and would block the event loop.
         from raincheck.client import TaskClient
-        from raincheck.client.transport_errors import http_transport
+        from raincheck.client.connection import http_transport
 
         self._client_type, self._over_http = TaskClient, http_transport
-        self._model = model
-        self._permissions = permissions
-        self._server = permissions.servers[model.server]
+        self._options = call = cast("CallModel", model.call)
+        self._server = permissions.servers[call.server]
         self._headers = Template.parse(self._server.headers)
-        self._arguments = Template.parse(model.arguments)
-        self.label = f"call {model.tool} of {model.server}"
+        self._arguments = Template.parse(call.arguments)
+        self.label = f"call {call.tool} of {call.server}"
+
+    @staticmethod
+    def check(model: ActionModel, permissions: Permissions) -> Iterator[Problem]:
+        server = cast("CallModel", model.call).server
+        if server not in permissions.servers:
+            declared = ", ".join(sorted(permissions.servers)) or "none"
+            yield ("call", "server"), f"there is no server {server!r}: `servers` declares {declared}"
 
     async def perform(self, call: ActionCall) -> Json:
-        scope = call.scope_with(self._permissions.environment())
+        scope = self.scope_with_env(call)
         arguments = cast("Mapping[str, Any]", self._arguments.render(scope))
         # After a crash the tool is called again. A server that accepts the key returns the task that it had started.
         key = f"{call.task.id}/{call.name}"
         try:
             async with self._client(scope) as client:
-                result = await client.call_tool(self._model.tool, arguments, key=key)
+                result = await client.call_tool(self._options.tool, arguments, key=key)
         except Exception as error:
             raise ActionFailed("call", _error_message(error)) from error
         return _read(result)
@@ -51,8 +59,8 @@ class CallAction:
         if server.url is not None:
             headers = cast("dict[str, str]", self._headers.render(scope))
             url = server.url
-            return self._client_type(lambda: self._over_http(url, headers), name=self._model.server)
-        return self._client_type(self._stdio(server), name=self._model.server)
+            return self._client_type(lambda: self._over_http(url, headers), name=self._options.server)
+        return self._client_type(self._stdio(server), name=self._options.server)
 
     def _stdio(self, server: ServerModel) -> Any:  # noqa: ANN401 - a type of the SDK
         from mcp.client.stdio import StdioServerParameters

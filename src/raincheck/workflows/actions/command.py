@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from raincheck.workflows.actions.supervisor import GRACE, signal_session
-
-SUPERVISOR = Path(__file__).with_name("supervisor.py")
+from raincheck import process_supervisor
+from raincheck.process_supervisor import GRACE, signal_session
 
 OUTPUT_GRACE = 1.0
 """Seconds in which processes that a command leaves running may still write output."""
@@ -52,7 +51,7 @@ async def run_command(
             transport, _ = await loop.subprocess_exec(
                 lambda: output,
                 # Isolated from code that the environment and site-packages would load.
-                *(sys.executable, "-I", "-S", SUPERVISOR, str(remote_control.fileno()), *argv),
+                *(sys.executable, "-I", "-S", process_supervisor.__file__, str(remote_control.fileno()), *argv),
                 stdin=asyncio.subprocess.DEVNULL if stdin is None else asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,

@@ -6,7 +6,7 @@ Requests go only to hosts that the file allows, also after redirects, and never 
 import asyncio
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
@@ -14,11 +14,12 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from raincheck.core.payload import Json, encode
-from raincheck.workflows.actions.base import ActionCall, ActionFailed
+from raincheck.core.values import Json, encode
+from raincheck.workflows.actions.base import Action, ActionCall, ActionFailed
+from raincheck.workflows.definition import Problem
 from raincheck.workflows.expressions.sandbox import text_of
-from raincheck.workflows.expressions.template import ExpressionFailed, Template
-from raincheck.workflows.parsing.models import HttpModel
+from raincheck.workflows.expressions.template import ExpressionFailed, Template, has_expressions
+from raincheck.workflows.parsing.models import ActionModel, HttpModel
 from raincheck.workflows.permissions import Permissions
 
 MAX_REDIRECTS = 5
@@ -134,31 +135,42 @@ CHARSETS = re.compile(r"utf-?(?:8|16|32)(?:-?[lb]e)?|latin-?1|iso-?8859-?\d{1,2}
 """The charsets that a server may declare. Other names may not be charsets at all, or take very long to decode."""
 
 
-class HttpAction:
+class HttpAction(Action):
     """Send a request. The result is `{status, headers, body}`, where a JSON body is decoded."""
 
-    waits = False
+    template_keys = ("url", "headers", "json", "body")
 
-    def __init__(self, model: HttpModel, permissions: Permissions) -> None:
-        self._model = model
-        self._permissions = permissions
+    def __init__(self, model: ActionModel, permissions: Permissions) -> None:
+        super().__init__(model, permissions)
+        self._options = http = cast("HttpModel", model.http)
         self._request = Template.parse(
-            {"url": model.url, "headers": model.headers, "json": model.body_json, "body": model.body}
+            {"url": http.url, "headers": http.headers, "json": http.body_json, "body": http.body}
         )
-        self.label = f"{model.method} {re.sub(r'{{.*?}}', '…', model.url).split('?')[0]}"
+        self.label = f"{http.method} {re.sub(r'{{.*?}}', '…', http.url).split('?')[0]}"
+
+    @staticmethod
+    def check(model: ActionModel, permissions: Permissions) -> Iterator[Problem]:
+        url = cast("HttpModel", model.http).url
+        prefix = url.split("{{")[0]
+        # The host is constant if it ends before the first expression.
+        if not has_expressions(url) or prefix.count("/") > 2:
+            try:
+                check_url(prefix, permissions)
+            except ActionFailed as error:
+                yield ("http", "url"), str(error)
 
     async def perform(self, call: ActionCall) -> Json:
-        fields = cast("Mapping[str, Json]", self._request.render(call.scope_with(self._permissions.environment())))
+        fields = cast("Mapping[str, Json]", self._request.render(self.scope_with_env(call)))
         headers = _headers(fields["headers"])
         body = None if fields["body"] is None else str(fields["body"]).encode()
-        if "body_json" in self._model.model_fields_set:
+        if "body_json" in self._options.model_fields_set:
             body = encode(fields["json"], what="the body")
             headers.setdefault("content-type", "application/json")
-        request = HttpRequest(self._model.method, str(fields["url"]), headers, body, self._model.max_body)
+        request = HttpRequest(self._options.method, str(fields["url"]), headers, body, self._options.max_body)
         return self._result(await fetch(request, self._permissions))
 
     def _result(self, response: HttpResponse) -> Json:
-        expected = range(200, 300) if self._model.expect is None else self._model.expect
+        expected = range(200, 300) if self._options.expect is None else self._options.expect
         if response.status not in expected:
             raise ActionFailed("http", f"the server answered with status {response.status}")
         return {"status": response.status, "headers": response.headers, "body": read_body(response)}

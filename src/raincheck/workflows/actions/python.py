@@ -1,18 +1,21 @@
-"""Actions that call a Python function."""
+"""Actions that compute a value in this process: by calling a Python function, or by evaluating expressions."""
 
 import inspect
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from typing import Any, cast
 
-from raincheck.core.payload import Json
+from raincheck.core.values import Json
 from raincheck.engine.execution.context import TaskContext
 from raincheck.errors import InvalidValue, ToolError
 from raincheck.tracebacks import text_logger
-from raincheck.workflows.actions.base import ActionCall, ActionFailed
+from raincheck.workflows.actions.base import Action, ActionCall, ActionFailed
+from raincheck.workflows.definition import Problem
 from raincheck.workflows.expressions.template import Template
+from raincheck.workflows.parsing.models import ActionModel
 from raincheck.workflows.permissions import Permissions
 
 logger = text_logger(__name__)
@@ -35,19 +38,32 @@ def find_function(reference: str) -> Callable[..., Any]:
     return cast("Callable[..., Any]", found)
 
 
-class PythonAction:
+class PythonAction(Action):
     """Call a function: a coroutine function is awaited, any other is called in a thread."""
 
-    waits = False
+    def __init__(self, model: ActionModel, permissions: Permissions) -> None:
+        super().__init__(model, permissions)
+        self._function = find_function(str(model.python))
+        self._arguments = Template.parse(model.arguments)
+        self.label = f"call {model.python}"
 
-    def __init__(self, reference: str, arguments: Mapping[str, Json], permissions: Permissions) -> None:
-        self._function = find_function(reference)
-        self._arguments = Template.parse(arguments)
-        self._permissions = permissions
-        self.label = f"call {reference}"
+    @staticmethod
+    def check(model: ActionModel, permissions: Permissions) -> Iterator[Problem]:  # noqa: ARG004 - as in the base class
+        try:
+            function = find_function(str(model.python))
+        except InvalidValue as error:
+            yield ("python",), str(error)
+            return
+        # A function written in C may have no signature.
+        with suppress(ValueError):
+            signature = inspect.signature(function)
+            try:
+                signature.bind(**dict.fromkeys(model.arguments))
+            except TypeError as error:
+                yield ("with",), f"the function does not accept these arguments: {error}"
 
     async def perform(self, call: ActionCall) -> Json:
-        scope = call.scope_with(self._permissions.environment())
+        scope = self.scope_with_env(call)
         arguments = cast("Mapping[str, Json]", self._arguments.render(scope))
         try:
             return await self._call(arguments, call.task)
@@ -65,3 +81,14 @@ class PythonAction:
             return await self._function(**arguments)
         result: Any = await task.step_threads.call(partial(self._function, **arguments))
         return await result if inspect.isawaitable(result) else result
+
+
+class SetAction(Action):
+    """Evaluate a value. The result is that value."""
+
+    def __init__(self, model: ActionModel, permissions: Permissions) -> None:
+        super().__init__(model, permissions)
+        self._value = Template.parse(model.set)
+
+    async def perform(self, call: ActionCall) -> Json:
+        return self._value.render(self.scope_with_env(call))

@@ -11,14 +11,22 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import cast
 
-from raincheck.core.payload import Json, encode
-from raincheck.workflows.actions.base import ActionCall, ActionFailed
+from raincheck.core.values import Json, encode
+from raincheck.workflows.actions.base import Action, ActionCall, ActionFailed
 from raincheck.workflows.actions.command import CommandResult, run_command
+from raincheck.workflows.actions.injection import STDIN_INDEX, find_injections
+from raincheck.workflows.definition import Problem
 from raincheck.workflows.expressions.sandbox import text_of
-from raincheck.workflows.expressions.template import ExpressionFailed, Scope, Template, TextTemplate
-from raincheck.workflows.parsing.models import RunModel, Scalar
-from raincheck.workflows.permissions import Permissions
-from raincheck.workflows.validation.steps import resolve_program
+from raincheck.workflows.expressions.template import (
+    ExpressionFailed,
+    InvalidExpression,
+    Scope,
+    Template,
+    TextTemplate,
+    has_expressions,
+)
+from raincheck.workflows.parsing.models import ActionModel, RunModel, Scalar
+from raincheck.workflows.permissions import Permissions, explain_missing_command, is_command, resolve_program
 
 INHERITED_VARIABLES = ("PATH", "HOME", "LANG")
 """The environment variables that every command inherits."""
@@ -27,29 +35,51 @@ MAX_STDERR_IN_ERROR = 500
 """Characters of a command's standard error that the error message contains."""
 
 
-class RunAction:
+class RunAction(Action):
     """Run a command. The result is `{exit_code, stdout, stderr}`."""
 
-    waits = False
+    template_keys = ("argv", "env", "cwd", "stdin")
 
-    def __init__(self, model: RunModel, permissions: Permissions) -> None:
-        self._model = model
-        self._permissions = permissions
-        argv: list[Scalar] = ["/bin/sh", "-c"] if model.argv is None else model.argv
+    def __init__(self, model: ActionModel, permissions: Permissions) -> None:
+        super().__init__(model, permissions)
+        self._options = run = cast("RunModel", model.run)
+        argv: list[Scalar] = ["/bin/sh", "-c"] if run.argv is None else run.argv
         self._argv = [
             TextTemplate.parse(item) if isinstance(item, str) else TextTemplate((text_of(item),)) for item in argv
         ]
-        self._rest = Template.parse({"env": model.env, "cwd": model.cwd, "stdin": model.stdin})
-        self.label = f"run {shlex.quote(str(argv[0]))}" if model.shell is None else "run a shell script"
+        self._rest = Template.parse({"env": run.env, "cwd": run.cwd, "stdin": run.stdin})
+        self.label = f"run {shlex.quote(str(argv[0]))}" if run.shell is None else "run a shell script"
+
+    @staticmethod
+    def check(model: ActionModel, permissions: Permissions) -> Iterator[Problem]:
+        run = cast("RunModel", model.run)
+        if run.shell is not None and has_expressions(run.shell):
+            yield (
+                ("run", "shell"),
+                'values must not become part of a script: pass them through `env`, and write "$NAME"',
+            )
+        if run.argv is not None:
+            program = text_of(run.argv[0])
+            roots = _roots_in(program)
+            if roots is not None and roots - {"env"}:
+                yield ("run",), "callers must not choose the program: make the first item constant"
+            elif not has_expressions(program) and not is_command(program, permissions.folder):
+                yield ("run",), explain_missing_command(program, permissions.folder)
+            for index, message in find_injections([text_of(item) for item in run.argv], str(run.stdin)):
+                yield ("run", "stdin") if index == STDIN_INDEX else ("run", "argv", index), message
+        if run.cwd is not None and not has_expressions(run.cwd):
+            folder = (permissions.folder / run.cwd).resolve()
+            if not permissions.allows_folder(folder):
+                yield ("run", "cwd"), f"{run.cwd!r} is not in the file's folder: add it to `allow.folders`"
 
     async def perform(self, call: ActionCall) -> Json:
         env = self._permissions.environment()
-        scope = call.scope_with(env)
+        scope: Scope = {**call.scope, "env": env}
         rest = cast("Mapping[str, Json]", self._rest.render(scope))
         argv = [*self._arguments(scope)]
-        if self._model.shell is not None:
+        if self._options.shell is not None:
             # The script is constant. Values are passed as variables, and can't become part of it.
-            argv.append(self._model.shell)
+            argv.append(self._options.shell)
         cwd = await asyncio.to_thread(self._folder, rest["cwd"])
         result = await self._run(
             argv, cwd, {**inherited_environment(), **env, **_variables(rest["env"])}, rest["stdin"]
@@ -90,7 +120,7 @@ class RunAction:
                 cwd=cwd,
                 env=env,
                 stdin=None if stdin is None else text.encode(),
-                max_output=self._model.max_output,
+                max_output=self._options.max_output,
             )
         except FileNotFoundError as error:
             raise ActionFailed("not-found", f"there is no command {argv[0]!r}: install it, or check PATH") from error
@@ -102,29 +132,37 @@ class RunAction:
 
     def _result(self, result: CommandResult) -> Json:
         stderr = result.stderr.decode(errors="replace").rstrip("\n")
-        if result.exit_code not in self._model.ok:
+        if result.exit_code not in self._options.ok:
             raise ActionFailed("exit", f"{_describe_exit(result.exit_code)}{_describe_stderr(stderr)}")
         if result.is_truncated:
-            limit = self._model.max_output
+            limit = self._options.max_output
             raise ActionFailed(
                 "too-large", f"its output has more than {limit:,} bytes: raise `max_output`, or use a file"
             )
         return {"exit_code": result.exit_code, "stdout": self._read(result.stdout), "stderr": stderr}
 
     def _read(self, stdout: bytes) -> Json:
-        if self._model.output == "bytes":
+        if self._options.output == "bytes":
             return base64.b64encode(stdout).decode()
         try:
             text = stdout.decode()
         except UnicodeDecodeError as error:
             raise ActionFailed("failed", "its output is not UTF-8 text: set `output: bytes`") from error
-        match self._model.output:
+        match self._options.output:
             case "lines":
                 return cast("list[Json]", text.splitlines())
             case "json":
                 return _parsed(text)
             case _:
                 return text.rstrip("\n")
+
+
+def _roots_in(text: str) -> frozenset[str] | None:
+    """Return the first names of a text's expressions; None if it is invalid, which is reported elsewhere."""
+    try:
+        return frozenset(path[0] for path in TextTemplate.parse(text).paths)
+    except InvalidExpression:
+        return None
 
 
 def inherited_environment() -> dict[str, str]:

@@ -17,7 +17,7 @@ from jinja2.nodes import EvalContext
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from raincheck.core.payload import Json, encode
+from raincheck.core.values import Json, encode
 
 TEXT_LIMIT = 8_000_000
 BITS_LIMIT = 4_096

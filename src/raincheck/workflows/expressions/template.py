@@ -1,20 +1,22 @@
 """Expressions in workflow files, for values that are not known yet, and JSON values that contain expressions.
 
-Only text from files is ever compiled. The result of an expression is JSON.
+Only text from files is ever compiled. The result of an expression is JSON. `check_expression` and `check_texts` check
+that the names in an expression exist, and have a value when it is evaluated.
 """
 
+import difflib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TypeAlias, cast
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, cast
 
 from jinja2 import Template as CompiledTemplate
 from jinja2 import nodes
 from jinja2.exceptions import TemplateError, UndefinedError
 from jinja2.parser import Parser
 
-from raincheck.core.payload import Json, encode
+from raincheck.core.values import Json, encode
 from raincheck.errors import InvalidValue
+from raincheck.workflows.definition import KeyPath, Problem
 from raincheck.workflows.expressions.sandbox import TEXT_LIMIT, Sandbox, text_of, to_json_value
 
 Scope: TypeAlias = Mapping[str, Json]
@@ -82,11 +84,6 @@ class Expression:
         except NESTING_ERRORS as error:
             raise InvalidExpression("this expression is nested too deeply: simplify it") from error
         return cls(node, text)
-
-    @cached_property
-    def names(self) -> frozenset[str]:
-        """The first names of its paths."""
-        return frozenset(path[0] for path in self.paths)
 
     def evaluate(self, scope: Scope) -> Json:
         """Evaluate the expression with these values.
@@ -180,8 +177,9 @@ class TextTemplate:
         return cls(tuple(_parts(parsed, text)))
 
     @property
-    def expressions(self) -> Iterator[Expression]:
-        return (part for part in self.parts if isinstance(part, Expression))
+    def paths(self) -> frozenset[NamePath]:
+        """The name paths of its expressions."""
+        return frozenset(path for part in self.parts if isinstance(part, Expression) for path in part.paths)
 
     @property
     def is_typed(self) -> bool:
@@ -225,18 +223,7 @@ class Template:
         Raises:
             InvalidExpression: a text in it is not valid.
         """
-        return cls(value, {text: TextTemplate.parse(text) for text in set(_texts(value))})
-
-    @cached_property
-    def paths(self) -> frozenset[NamePath]:
-        """All name paths that its expressions read."""
-        found = (expression.paths for text in self._texts.values() for expression in text.expressions)
-        return frozenset[NamePath]().union(*found)
-
-    @cached_property
-    def names(self) -> frozenset[str]:
-        """The first names of its expressions' paths."""
-        return frozenset(path[0] for path in self.paths)
+        return cls(value, {text: TextTemplate.parse(text) for text in {text for _, text in texts_in(value, ())}})
 
     def render(self, scope: Scope) -> Json:
         """Return the value with all its expressions evaluated.
@@ -256,12 +243,108 @@ class Template:
         return value
 
 
-def _texts(value: Json) -> Iterator[str]:
+def texts_in(value: Any, route: KeyPath) -> Iterator[tuple[KeyPath, str]]:  # noqa: ANN401 - any YAML value
+    """Yield every text in a value, with its path."""
     if isinstance(value, str):
-        yield value
+        yield route, value
     elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _texts(item)
+        for key, item in cast("Mapping[str, Any]", value).items():
+            yield from texts_in(item, (*route, key))
     elif isinstance(value, list):
-        for item in value:
-            yield from _texts(item)
+        for index, item in enumerate(cast("list[Any]", value)):
+            yield from texts_in(item, (*route, index))
+
+
+STEP_FIELDS = frozenset({"status", "result", "error", "failed"})
+"""The fields of a step that expressions can read."""
+
+
+@dataclass(frozen=True)
+class AllowedNames:
+    """The names that an expression may use."""
+
+    inputs: frozenset[str]
+    steps: frozenset[str]
+    """All steps of the pipeline."""
+    before: frozenset[str]
+    """The steps that have ended when the expression is evaluated."""
+    env: frozenset[str]
+    step: str | None = None
+    """The step that the expression belongs to."""
+    after: frozenset[str] = frozenset()
+    """The steps that start after this one has ended."""
+    roots: frozenset[str] = frozenset({"input", "steps", "env"})
+
+    def with_roots(self, *names: str) -> "AllowedNames":
+        return replace(self, roots=self.roots | set(names))
+
+    def without_roots(self, *names: str) -> "AllowedNames":
+        return replace(self, roots=self.roots - set(names))
+
+    def for_step(
+        self, before: frozenset[str], step: str | None = None, after: frozenset[str] = frozenset()
+    ) -> "AllowedNames":
+        """Return the names for an expression of this step, with the steps before and after it."""
+        return replace(self, before=before, step=step, after=after)
+
+    def check(self, paths: frozenset[NamePath]) -> Iterator[str]:
+        """Yield the errors in the name paths of an expression."""
+        for path in sorted(paths):
+            if path[0] == "env" and "env" not in self.roots:
+                yield "env can't be used here, as the value must be the same after a restart: read it in a `set` step"
+            elif path[0] not in self.roots:
+                yield f"there is no name {path[0]!r} here: use one of {', '.join(sorted(self.roots))}"
+            elif path[0] == "input":
+                yield from self._input(path)
+            elif path[0] == "env":
+                yield from self._env(path)
+            elif path[0] == "steps":
+                yield from self._step(path)
+
+    def _input(self, path: NamePath) -> Iterator[str]:
+        if len(path) > 1 and path[1] not in self.inputs and path[1] not in ("get", "items", "keys", "values"):
+            yield f"there is no input {path[1]!r}: the inputs are {', '.join(sorted(self.inputs)) or 'none'}"
+
+    def _env(self, path: NamePath) -> Iterator[str]:
+        if len(path) < 2:
+            yield "name the variable, as in env.HOME"
+        elif path[1] not in self.env:
+            yield f"the variable {path[1]} is not allowed: add it to `allow.env`"
+
+    def _step(self, path: NamePath) -> Iterator[str]:
+        if len(path) < 2:
+            yield "name the step, as in steps.build.result"
+        elif path[1] not in self.steps:
+            yield f"there is no step {path[1]!r}: the steps are {', '.join(sorted(self.steps))}"
+        elif path[1] == self.step:
+            yield f"step {path[1]!r} has not ended here: only other steps can use its result, and `until` has `result`"
+        elif path[1] in self.after:
+            yield f"step {path[1]!r} starts after this one has ended: move it up, and declare what it needs"
+        elif path[1] not in self.before:
+            yield f"step {path[1]!r} may not have ended here: add it to `needs`"
+        elif len(path) > 2 and path[2] not in STEP_FIELDS:
+            near = difflib.get_close_matches(path[2], STEP_FIELDS, n=1)
+            suggestion = near[0] if near else f"result.{path[2]}"
+            fields = ", ".join(sorted(STEP_FIELDS))
+            yield f"a step has {fields}, not {path[2]!r}: did you mean steps.{path[1]}.{suggestion}?"
+
+
+def check_expression(text: str, route: KeyPath, names: AllowedNames) -> Iterator[Problem]:
+    """Yield the errors of an expression at this path."""
+    try:
+        expression = Expression.parse(text)
+    except InvalidExpression as error:
+        yield route, str(error)
+    else:
+        yield from ((route, message) for message in names.check(expression.paths))
+
+
+def check_texts(value: Any, route: KeyPath, names: AllowedNames) -> Iterator[Problem]:  # noqa: ANN401 - any YAML value
+    """Yield the errors of all texts in a value at this path. Each of them may contain expressions."""
+    for text_route, text in texts_in(value, route):
+        try:
+            template = TextTemplate.parse(text)
+        except InvalidExpression as error:
+            yield text_route, str(error)
+        else:
+            yield from ((text_route, message) for message in names.check(template.paths))

@@ -7,10 +7,19 @@ machine's graph shows its states, with their actions, and the transitions betwee
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, cast
+from typing import cast
 
+from raincheck.workflows.definition import WorkflowDefinition
 from raincheck.workflows.machines.machine import Machine, State, Transition
-from raincheck.workflows.parsing.models import ActionModel, HttpModel, RunModel, StepModel
+from raincheck.workflows.parsing.models import (
+    ActionModel,
+    AskModel,
+    CallModel,
+    HttpModel,
+    RunModel,
+    SampleModel,
+    StepModel,
+)
 from raincheck.workflows.pipelines.pipeline import Pipeline
 
 MAX_LINE_LENGTH = 40
@@ -85,11 +94,17 @@ def clip(text: str, max_length: int = MAX_LINE_LENGTH) -> str:
     return line if len(line) <= max_length else f"{line[: max_length - 1]}…"
 
 
+def graph_of(definition: WorkflowDefinition) -> Graph:
+    """Return the graph of a workflow."""
+    return (
+        _pipeline_graph(definition) if isinstance(definition, Pipeline) else _machine_graph(cast("Machine", definition))
+    )
+
+
 END_NODE_KINDS = {"success": NodeKind.SUCCESS, "failure": NodeKind.FAILURE, "cancel": NodeKind.CANCEL}
 
 
-def graph_of_machine(machine: Machine) -> Graph:
-    """Return the graph of a state machine."""
+def _machine_graph(machine: Machine) -> Graph:
     nodes = tuple(
         Node(state.name, _node_kind(state), tuple(_state_lines(state)), is_start=state.name == machine.initial)
         for state in machine.states
@@ -138,8 +153,7 @@ ACTION_NODE_KINDS = {
 """The other kinds of actions are `WORK`."""
 
 
-def graph_of_pipeline(pipeline: Pipeline) -> Graph:
-    """Return the graph of a pipeline."""
+def _pipeline_graph(pipeline: Pipeline) -> Graph:
     plan, steps = pipeline.plan, pipeline.model.steps
     nodes = tuple(_node(step, is_start=not plan.needs.get(step.id, ("undoes another",))) for step in steps)
     edges = [Edge(before, step) for step, needs in plan.needs.items() for before in needs]
@@ -154,7 +168,7 @@ def _node(step: StepModel, *, is_start: bool) -> Node:
 
 
 def _step_lines(step: StepModel) -> Iterator[str]:
-    yield describe_action(step)
+    yield _describe_action(step)
     if step.condition is not None:
         yield f"if {_describe_value(step.condition)}"
     if step.for_each is not None:
@@ -169,38 +183,26 @@ def _step_lines(step: StepModel) -> Iterator[str]:
         yield "continues if it fails"
 
 
-def describe_action(action: ActionModel) -> str:
-    """Describe the action of a step or of a state."""
-    return f"{action.kind}: {_describe_arguments(action)}"
+def _describe_action(action: ActionModel) -> str:
+    return f"{action.kind}: {_describe_options(getattr(action, action.kind))}"
 
 
-def _describe_arguments(action: ActionModel) -> str:
-    options: Any = getattr(action, action.kind)
-    match action.kind:
-        case "run":
-            return _describe_command(action.run) if action.run is not None else ""
-        case "http":
-            return _describe_request(action.http) if action.http is not None else ""
-        case "call":
+def _describe_options(options: object) -> str:
+    match options:
+        case RunModel():
+            return options.shell if options.shell is not None else " ".join(map(str, options.argv or ()))
+        case HttpModel():
+            return f"{options.method} {options.url}"
+        case CallModel():
             return f"{options.tool} of {options.server}"
-        case "ask":
-            return str(options.message)
-        case "sample":
-            return str(options.prompt or options.messages[-1].text)
-        case "set":
-            return (
-                ", ".join(cast("dict[str, object]", options)) if isinstance(options, dict) else _describe_value(options)
-            )
+        case AskModel():
+            return options.message
+        case SampleModel():
+            return str(options.prompt or (options.messages or [])[-1].text)
+        case dict():
+            return ", ".join(cast("dict[str, object]", options))
         case _:
-            return str(options)
-
-
-def _describe_command(run: RunModel) -> str:
-    return run.shell if run.shell is not None else " ".join(map(str, run.argv or ()))
-
-
-def _describe_request(http: HttpModel) -> str:
-    return f"{http.method} {http.url}"
+            return _describe_value(options)
 
 
 def _describe_value(value: object) -> str:

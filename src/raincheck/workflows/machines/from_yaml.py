@@ -4,25 +4,28 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from itertools import chain
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias, cast
 
-from raincheck.core.payload import Json
+from raincheck.core.values import Json
 from raincheck.engine.execution.context import TaskContext
 from raincheck.engine.workflow import InstanceSnapshot
 from raincheck.errors import ToolError
-from raincheck.workflows.actions.base import ActionFailed
-from raincheck.workflows.definition import ArgumentValidator, Diagnostic, InvalidWorkflow
-from raincheck.workflows.expressions.names import AllowedNames, check_expression, check_text
-from raincheck.workflows.expressions.template import Expression, ExpressionFailed, Template
+from raincheck.workflows.actions import check_action, make_action
+from raincheck.workflows.actions.base import Action, ActionFailed, Tries
+from raincheck.workflows.definition import ArgumentValidator, Diagnostic, InvalidWorkflow, KeyPath, Problem
+from raincheck.workflows.expressions.template import (
+    AllowedNames,
+    Expression,
+    ExpressionFailed,
+    Template,
+    check_expression,
+    check_texts,
+)
 from raincheck.workflows.machines.machine import Machine, Outcome, State, StateAction, Timeout, Transition, check_states
 from raincheck.workflows.parsing.models import ActionModel, MachineModel, StateModel, TransitionModel, object_schema
-from raincheck.workflows.parsing.source import KeyPath, Source
+from raincheck.workflows.parsing.source import Source
 from raincheck.workflows.permissions import Permissions
-from raincheck.workflows.pipelines.pipeline import digest
-from raincheck.workflows.pipelines.retry import ActionRunner, LiveTries
-from raincheck.workflows.stored import encode_definition
-from raincheck.workflows.validation.pipeline import WAITING_KINDS, check_inputs
-from raincheck.workflows.validation.steps import check_references, templates_in, texts_in
+from raincheck.workflows.validation import check_inputs
 
 ScopeFactory: TypeAlias = Callable[[InstanceSnapshot, Outcome], Mapping[str, Json]]
 
@@ -49,7 +52,7 @@ def build_machine(
     return Machine(
         name,
         [_state(state_name, state, scope, permissions) for state_name, state in _ordered(model)],
-        version=model.version or digest(cast("Any", source.data)["workflows"][name]),
+        version=model.version or source.digest(name),
         description=model.description,
         input_schema=schema,
         subject=None
@@ -57,7 +60,7 @@ def build_machine(
         else lambda values: str(subject.render({"input": arguments.with_defaults(values)})),
         result=None if output is None else partial(_result, output, scope),
         timeout=model.timeout,
-        definition=encode_definition(source, name),
+        definition=source.encode(name),
     )
 
 
@@ -75,12 +78,12 @@ def check_machine(
             _check_state(("states", state_name), state, names, permissions)
             for state_name, state in model.states.items()
         ),
-        _texts(("output",), model.output, names),
+        check_texts(model.output, ("output",), names),
     )
     return [source.diagnostic(("workflows", name, *route), message) for route, message in problems]
 
 
-def _structure(model: MachineModel, incomplete: AbstractSet[str]) -> Iterator[tuple[KeyPath, str]]:
+def _structure(model: MachineModel, incomplete: AbstractSet[str]) -> Iterator[Problem]:
     """Check how states are connected. `incomplete` states have invalid parts, so their errors are not reported."""
     initial = [name for name, state in model.states.items() if state.initial]
     if len(initial) > 1:
@@ -92,27 +95,17 @@ def _structure(model: MachineModel, incomplete: AbstractSet[str]) -> Iterator[tu
             yield route, message
 
 
-def _check_state(
-    at: KeyPath, state: StateModel, names: AllowedNames, permissions: Permissions
-) -> Iterator[tuple[KeyPath, str]]:
+def _check_state(at: KeyPath, state: StateModel, names: AllowedNames, permissions: Permissions) -> Iterator[Problem]:
     if state.action is not None:
-        action_names = names if state.action.kind in WAITING_KINDS else names.with_roots("env")
-        for route, text in templates_in(state.action):
-            yield from (((*at, "action", *route), message) for message in check_text(text, action_names))
-        for route, message in check_references(state.action, permissions):
+        for route, message in check_action(state.action, names.with_roots("env"), permissions):
             yield (*at, "action", *route), message
     outcome_names = names.with_roots(*OUTCOME)
     for action, transition in state.transitions.items():
         route = (*at, "transitions", action)
         for key, text, allowed in (("guard", transition.guard, names), ("on", transition.on, outcome_names)):
             if text is not None:
-                yield from (((*route, key), message) for message in check_expression(text, allowed))
-        yield from _texts((*route, "set"), transition.set, outcome_names)
-
-
-def _texts(route: KeyPath, value: Any, names: AllowedNames) -> Iterator[tuple[KeyPath, str]]:  # noqa: ANN401 - any YAML value
-    for text_route, text in texts_in(value, route):
-        yield from ((text_route, message) for message in check_text(text, names))
+                yield from check_expression(text, (*route, key), allowed)
+        yield from check_texts(transition.set, (*route, "set"), outcome_names)
 
 
 def _ordered(model: MachineModel) -> list[tuple[str, StateModel]]:
@@ -134,14 +127,14 @@ def _placeholder(*_: object) -> None: ...
 
 
 def _state(name: str, state: StateModel, scope: ScopeFactory, permissions: Permissions) -> State:
-    runner = None if state.action is None else ActionRunner(state.action, permissions)
+    action = None if state.action is None else make_action(state.action, permissions)
     return State(
         name,
         [_transition(action, transition, scope) for action, transition in state.transitions.items()],
         state.kind,
-        None if runner is None or state.action is None else _action(runner, state.action, scope),
+        None if action is None or state.action is None else _state_action(action, state.action, scope),
         timeout=None if state.timeout is None else Timeout(state.timeout.after, state.timeout.take),
-        label=None if runner is None else runner.action.label,
+        label=None if action is None else action.label,
     )
 
 
@@ -160,10 +153,10 @@ def _transition(action: str, model: TransitionModel, scope: ScopeFactory) -> Tra
     )
 
 
-def _action(runner: ActionRunner, model: ActionModel, scope: ScopeFactory) -> StateAction:
+def _state_action(action: Action, model: ActionModel, scope: ScopeFactory) -> StateAction:
     async def act(snapshot: InstanceSnapshot, task: TaskContext) -> Outcome:
-        tries = LiveTries(task)
-        outcome = await runner.run(tries, "action", scope(snapshot, Outcome()))
+        tries = Tries(task)
+        outcome = await action.run(tries, "action", scope(snapshot, Outcome()))
         if not outcome.is_ok:
             return Outcome(error=cast("Mapping[str, Json]", outcome.error))
         try:

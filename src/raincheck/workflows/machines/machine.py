@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from raincheck.core.payload import Json
+from raincheck.core.values import Json
 from raincheck.engine.tool import TaskTool
 from raincheck.engine.workflow import EndKind, InstanceSnapshot
 from raincheck.errors import ConfigurationError
@@ -242,10 +242,7 @@ class Machine:
             [
                 state.name,
                 state.kind,
-                [
-                    [transition.action, transition.to, transition.requires_reason, transition.label]
-                    for transition in state.transitions
-                ],
+                [[each.action, each.to, each.requires_reason, each.label] for each in state.transitions],
             ]
             for state in self.states
         ]

@@ -12,9 +12,9 @@ from typing import Any, cast
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from raincheck.workflows.definition import Diagnostic
+from raincheck.workflows.definition import Diagnostic, KeyPath
 from raincheck.workflows.parsing.models import ENV_NAME, FUNCTION, HOST, NAME, FileModel
-from raincheck.workflows.parsing.source import KeyPath, Source
+from raincheck.workflows.parsing.source import Source
 
 _TYPES = {
     "string_type": "text",
@@ -125,26 +125,14 @@ def _form(detail: ErrorDetails) -> str:
 def _suggestion(name: str, model: type[BaseModel]) -> str:
     if model is FileModel and name in ("steps", "states"):
         return f": it belongs to a workflow, as in `workflows: {{NAME: {{{name}: …}}}}`"
-    near = difflib.get_close_matches(name, sorted(set(_names(model, set()))), n=1, cutoff=0.65)
+    near = difflib.get_close_matches(name, sorted(_names(model)), n=1, cutoff=0.65)
     return f": did you mean {near[0]}?" if near and near[0] != name else ": remove it, or move it to where it belongs"
 
 
-def _names(model: type[BaseModel], seen: set[type[BaseModel]]) -> Iterator[str]:
-    """Yield all keys that a model and its nested models accept."""
-    if model in seen:
-        return
-    seen.add(model)
-    for name, field in model.model_fields.items():
-        yield field.alias or name
-        for inner in _models(field.annotation):
-            yield from _names(inner, seen)
-
-
-def _models(annotation: Any) -> Iterator[type[BaseModel]]:  # noqa: ANN401 - any type
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for inner in getattr(cast("object", annotation), "__args__", ()):
-        yield from _models(inner)
+def _names(model: type[BaseModel]) -> set[str]:
+    """Return all keys that a model and its nested models accept."""
+    schema = model.model_json_schema()
+    return {name for part in (schema, *schema.get("$defs", {}).values()) for name in part.get("properties", ())}
 
 
 def _describe_value(value: object) -> str:

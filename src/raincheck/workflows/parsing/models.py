@@ -6,7 +6,7 @@ with their steps, and state machines. Their docstrings are the descriptions in `
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, TypeAlias, cast
+from typing import Annotated, Any, Literal, TypeAlias, cast, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -134,7 +134,7 @@ def object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 ActionKind: TypeAlias = Literal["run", "http", "python", "call", "ask", "sample", "workflow", "set", "sleep"]
-ACTION_KINDS: tuple[ActionKind, ...] = ("run", "http", "python", "call", "ask", "sample", "workflow", "set", "sleep")
+ACTION_KINDS: tuple[ActionKind, ...] = get_args(ActionKind)
 
 ErrorKind: TypeAlias = Literal[
     "exit", "timeout", "http", "declined", "expression", "not-found", "too-large", "refused", "python", "call", "failed"

@@ -6,17 +6,18 @@ YAML features beyond plain data are refused, such as keys that are not text and 
 The module also parses durations and sizes in the notation that authors use.
 """
 
+import hashlib
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias, cast
+from typing import Any, ClassVar, cast
 
 import yaml
 
-from raincheck.core.payload import Json
-from raincheck.errors import InvalidValue
-from raincheck.workflows.definition import Diagnostic, InvalidWorkflow
+from raincheck.core.values import Json, Payload, decode, encode
+from raincheck.errors import InvalidValue, RaincheckError
+from raincheck.workflows.definition import Diagnostic, InvalidWorkflow, KeyPath
 
 MAX_DURATION = 366 * 24 * 3600.0
 
@@ -58,9 +59,6 @@ def parse_size(value: str | int) -> int:
         return value
     raise InvalidValue(f"a size is written like 500KB or 1MB, or as a number of bytes, not {value!r}")
 
-
-KeyPath: TypeAlias = tuple[str | int, ...]
-"""The keys and indexes that lead to a value."""
 
 DEPTH_LIMIT = 60
 VALUES_LIMIT = 50_000
@@ -192,8 +190,16 @@ class _Loader(_SafeLoader):
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}  # pyright: ignore[reportIncompatibleVariableOverride] - the stubs have it as an attribute
 
 
+SHARED_KEYS = ("raincheck", "allow", "servers")
+"""The keys of a file that apply to all its workflows."""
+
+
 class Source:
-    """The data of a file, with the line of each value."""
+    """The data of a file, with the line of each value.
+
+    `encode` returns the part of it that is stored with the tasks of a workflow, so that they can resume after the file
+    changes.
+    """
 
     def __init__(self, file: Path, data: Json, lines: dict[KeyPath, int]) -> None:
         self.file = file
@@ -207,6 +213,37 @@ class Source:
     def diagnostic(self, path: Sequence[str | int], message: str) -> Diagnostic:
         """Create a diagnostic for the value at a path. Steps are named by their ids."""
         return Diagnostic(str(self.file), self.line_of(path), ".".join(self._names(path)), message)
+
+    def digest(self, name: str) -> str:
+        """Return a digest that distinguishes the definitions of a workflow."""
+        return hashlib.sha256(encode(cast("Any", self.data)["workflows"][name])).hexdigest()[:12]
+
+    def encode(self, name: str) -> bytes:
+        """Encode one workflow for storage with its tasks, with the keys of the file that apply to all workflows."""
+        data = cast("Mapping[str, Any]", self.data)
+        content = {key: data[key] for key in SHARED_KEYS if key in data} | {
+            "workflows": {name: data["workflows"][name]}
+        }
+        return encode({"file": str(self.file.resolve()), "said": content}, what=f"workflow {name!r}")
+
+    @classmethod
+    def decode(cls, definition: bytes) -> "Source":
+        """Decode a stored workflow as a file, at the path of the file that it came from.
+
+        Raises:
+            InvalidWorkflow: it is not a stored workflow.
+        """
+        try:
+            whole = decode(Payload(definition))
+        except RaincheckError as error:
+            raise _invalid_definition(str(error)) from error
+        file, content = (whole.get("file"), whole.get("said")) if isinstance(whole, Mapping) else (None, None)
+        if not isinstance(file, str) or "\0" in file or not Path(file).is_absolute():
+            raise _invalid_definition("it does not name its file")
+        workflows = content.get("workflows") if isinstance(content, Mapping) else None
+        if not isinstance(workflows, Mapping) or len(workflows) != 1:
+            raise _invalid_definition("it does not have exactly one workflow")
+        return cls(Path(file), content, {})
 
     def _nearest(self, path: Sequence[str | int]) -> KeyPath:
         nearest: KeyPath = ()
@@ -229,6 +266,11 @@ class Source:
                 continue
             names.append(_id_of(value) or str(part) if isinstance(part, int) else part)
         return names
+
+
+def _invalid_definition(reason: str) -> InvalidWorkflow:
+    message = f"this is not the definition of a workflow: {reason}"
+    return InvalidWorkflow([Diagnostic("stored definition", 1, "", message)])
 
 
 def _id_of(value: Any) -> str | None:  # noqa: ANN401 - any YAML value

@@ -1,21 +1,86 @@
-"""Pipelines: steps, each of which starts when the steps it needs have ended."""
+"""Pipelines: steps, each of which starts when the steps it needs have ended.
 
-import hashlib
-from collections.abc import Mapping
+`Plan` is the order of the steps. `check_pipeline` reports every error of a pipeline before anything runs.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any, cast
 
-from raincheck.core.payload import Json, encode
+from raincheck.core.values import Json
 from raincheck.engine.execution.context import TaskContext
 from raincheck.engine.tool import TaskTool
-from raincheck.workflows.definition import ArgumentValidator, InvalidWorkflow
-from raincheck.workflows.expressions.template import Template
-from raincheck.workflows.parsing.models import RESTORED, PipelineModel, object_schema
+from raincheck.workflows.actions import check_action
+from raincheck.workflows.definition import ArgumentValidator, Diagnostic, InvalidWorkflow, KeyPath, Problem
+from raincheck.workflows.expressions.template import AllowedNames, Template, check_expression, check_texts
+from raincheck.workflows.parsing.models import RESTORED, CompensateModel, PipelineModel, StepModel, object_schema
 from raincheck.workflows.parsing.source import Source
 from raincheck.workflows.permissions import Permissions
 from raincheck.workflows.pipelines.run import PipelineRun
 from raincheck.workflows.pipelines.step import PipelineStep
-from raincheck.workflows.stored import encode_definition
-from raincheck.workflows.validation.pipeline import Plan, check_pipeline
+from raincheck.workflows.validation import check_inputs
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The order of the steps. Compensating steps are not part of it: they run if the pipeline fails."""
+
+    order: tuple[str, ...]
+    """The steps in the order of the file."""
+    needs: Mapping[str, tuple[str, ...]]
+    compensations: Mapping[str, str]
+    """The compensating step of each step that has one."""
+    predecessors: Mapping[str, frozenset[str]]
+    """All steps that have ended when a step starts. A compensating step may use every step."""
+
+    @classmethod
+    def from_model(cls, model: PipelineModel) -> "Plan":
+        """Create the plan. It ignores unknown and cyclic needs, which other checks report."""
+        compensations = {
+            step.id: step.on_error.compensate for step in model.steps if isinstance(step.on_error, CompensateModel)
+        }
+        order = tuple(step.id for step in model.steps if step.id not in compensations.values())
+        steps = {step.id: step for step in model.steps}
+        needs: dict[str, tuple[str, ...]] = {}
+        for index, step_id in enumerate(order):
+            declared = steps[step_id].needs
+            needs[step_id] = tuple(dict.fromkeys(order[max(index - 1, 0) : index] if declared is None else declared))
+        predecessors = {step_id: _predecessors(step_id, needs) for step_id in order}
+        predecessors |= {step_id: frozenset(order) for step_id in compensations.values()}
+        return cls(order, needs, compensations, predecessors)
+
+    def cycle(self) -> tuple[str, ...] | None:
+        """Return steps that need each other in a cycle, with the first of them at both ends."""
+        done: set[str] = set()
+        for start in self.order:
+            cycle = self._cycle_from(start, [], done)
+            if cycle is not None:
+                return cycle
+        return None
+
+    def _cycle_from(self, step: str, path: list[str], done: set[str]) -> tuple[str, ...] | None:
+        if step in path:
+            return (*path[path.index(step) :], step)
+        if step in done:
+            return None
+        for need in self.needs.get(step, ()):
+            cycle = self._cycle_from(need, [*path, step], done)
+            if cycle is not None:
+                return cycle
+        done.add(step)
+        return None
+
+
+def _predecessors(step: str, needs: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
+    found: set[str] = set()
+    pending = list(needs[step])
+    while pending:
+        need = pending.pop()
+        if need not in found and need in needs:
+            found.add(need)
+            pending += needs[need]
+    return frozenset(found)
 
 
 class Pipeline:
@@ -80,10 +145,91 @@ def build_pipeline(model: PipelineModel, name: str, source: Source, permissions:
     diagnostics = check_pipeline(model, name, source, permissions)
     if diagnostics:
         raise InvalidWorkflow(diagnostics)
-    data = cast("Any", source.data)["workflows"][name]
-    return Pipeline(name, model, permissions, model.version or digest(data), encode_definition(source, name))
+    return Pipeline(name, model, permissions, model.version or source.digest(name), source.encode(name))
 
 
-def digest(data: Json) -> str:
-    """Return a digest that distinguishes the definitions of a workflow."""
-    return hashlib.sha256(encode(data)).hexdigest()[:12]
+def check_pipeline(model: PipelineModel, name: str, source: Source, permissions: Permissions) -> list[Diagnostic]:
+    """Return every error of a pipeline."""
+    plan = Plan.from_model(model)
+    names = AllowedNames(
+        frozenset(model.input), frozenset(step.id for step in model.steps), frozenset(), permissions.env
+    )
+    problems = chain(
+        check_inputs(model, names.without_roots("steps")),
+        _ids(model),
+        _order(model, plan),
+        _check_compensations(model, plan),
+        _steps(model, plan, names, permissions),
+        check_texts(model.output, ("output",), names.for_step(frozenset(plan.order))),
+    )
+    return [source.diagnostic(("workflows", name, *route), message) for route, message in problems]
+
+
+def _ids(model: PipelineModel) -> Iterator[Problem]:
+    seen: set[str] = set()
+    for index, step in enumerate(model.steps):
+        if step.id in seen:
+            yield ("steps", index, "id"), f"another step has the id {step.id!r} too: rename one of them"
+        seen.add(step.id)
+
+
+def _order(model: PipelineModel, plan: Plan) -> Iterator[Problem]:
+    indexes = {step.id: index for index, step in enumerate(model.steps)}
+    for index, step in enumerate(model.steps):
+        for number, need in enumerate(step.needs or ()):
+            at: KeyPath = ("steps", index, "needs", number)
+            if need not in indexes:
+                yield at, f"there is no step {need!r}: the steps are {', '.join(sorted(indexes))}"
+            elif need not in plan.order:
+                yield at, f"step {need!r} only runs to undo another step: remove it from `needs`"
+    cycle = plan.cycle() if len(indexes) == len(model.steps) else None
+    if cycle is not None:
+        message = f"these steps wait for each other: {' -> '.join(cycle)}"
+        yield ("steps", indexes[cycle[0]], "needs"), message
+
+
+def _check_compensations(model: PipelineModel, plan: Plan) -> Iterator[Problem]:
+    ids = {step.id for step in model.steps}
+    for index, step in enumerate(model.steps):
+        compensation = plan.compensations.get(step.id)
+        at: KeyPath = ("steps", index, "on_error", "compensate")
+        if compensation is not None and compensation not in ids:
+            yield at, f"there is no step {compensation!r}: the steps are {', '.join(sorted(ids))}"
+        elif compensation == step.id:
+            yield at, "a step can't undo itself: name another step"
+        elif step.id in plan.compensations.values():
+            if step.needs:
+                yield ("steps", index, "needs"), "a step that undoes another can't have `needs`: remove it"
+            if step.on_error != "fail":
+                yield ("steps", index, "on_error"), "a step that undoes another can't have `on_error`: remove it"
+    if not plan.order:
+        yield ("steps",), "all steps only run to undo other steps: add one that does the work"
+
+
+def _steps(model: PipelineModel, plan: Plan, names: AllowedNames, permissions: Permissions) -> Iterator[Problem]:
+    for index, step in enumerate(model.steps):
+        before = plan.predecessors.get(step.id, frozenset())
+        after = frozenset(name for name in plan.order if step.id in plan.predecessors[name] and name not in before)
+        allowed = names.for_step(before, step.id, after)
+        for route, message in chain(
+            _control(step, allowed), check_action(step, _value_names(step, allowed), permissions)
+        ):
+            yield ("steps", index, *route), message
+
+
+def _control(step: StepModel, names: AllowedNames) -> Iterator[Problem]:
+    """Check the expressions that decide whether and how often a step runs. They must be the same after a restart."""
+    before = names.without_roots("env")
+    after = before.with_roots("result", "round", *(("item", "index") if step.for_each is not None else ()))
+    fields = (("if", step.condition, before), ("for_each", step.for_each, before), ("until", step.until, after))
+    for key, value, allowed in fields:
+        if isinstance(value, str):
+            yield from check_expression(value, (key,), allowed)
+        elif isinstance(value, list):
+            yield from check_texts(value, (key,), allowed)
+
+
+def _value_names(step: StepModel, names: AllowedNames) -> AllowedNames:
+    """Return the names that the values of a step may use."""
+    roots = (*(("item", "index") if step.for_each is not None else ()), *(("round",) if step.until is not None else ()))
+    return names.with_roots(*roots)

@@ -20,13 +20,13 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, cast
 
-from raincheck.core.payload import Json, decode
 from raincheck.core.records import Step as Checkpoint
+from raincheck.core.values import Json, decode
 from raincheck.engine.execution.context import TaskContext
-from raincheck.engine.execution.local_api import local_task_api
+from raincheck.engine.execution.workflow_context import WorkflowContext
 from raincheck.errors import ToolError
+from raincheck.workflows.actions.base import Action, ActionResult, Tries
 from raincheck.workflows.expressions.template import ExpressionFailed, Scope
-from raincheck.workflows.pipelines.retry import ActionResult, ActionRunner, LiveTries
 from raincheck.workflows.pipelines.step import PipelineStep, StepResult
 
 if TYPE_CHECKING:
@@ -36,20 +36,20 @@ if TYPE_CHECKING:
 FAR_FUTURE = datetime.max.replace(tzinfo=UTC)
 
 
-class PreviousAttempts:
-    """The records of the attempts before this one."""
+class PreviousAttempts(Tries):
+    """The records of the attempts before this one, as tries that are replayed from them and never made."""
 
     def __init__(self, task: TaskContext) -> None:
-        self._api = local_task_api(task)
-        journal = self._api.session.journal
-        self._recorded = _RecordedTries(
-            {checkpoint.name: checkpoint for checkpoint in journal.steps if _kind_of(checkpoint) == "step"},
-            journal.artifacts,
-        )
+        super().__init__(task)
+        self._workflow = WorkflowContext(task)
+        self._artifacts = self._workflow.stored_artifacts
+        self._records: dict[str, Checkpoint] = {}
         self._finished_at: dict[str, datetime] = {}
-        for checkpoint in journal.steps:
+        for checkpoint in self._workflow.recorded_steps:
             step, finished_at = _step_of(checkpoint), checkpoint.finished_at
             self._finished_at[step] = max(finished_at, self._finished_at.get(step, finished_at))
+            if _kind_of(checkpoint) == "step":
+                self._records[checkpoint.name] = checkpoint
 
     @property
     def steps(self) -> Collection[str]:
@@ -63,33 +63,11 @@ class PreviousAttempts:
     async def replay_step(self, step: PipelineStep, scope: Scope) -> StepResult | None:
         """Return how a step ended; None if it had not. It only reads records, and runs nothing."""
         try:
-            return await step.run(self._recorded, scope)
+            return await step.run(self, scope)
         except _MissingRecord:
             return None
 
-    def ignore_rest(self) -> None:
-        """Stop the replay: no other record of earlier attempts is read."""
-        self._api.checkpoints.ignore_unreplayed()
-
-    async def cancel_children(self, steps: Collection[str]) -> None:
-        """Cancel the children of these steps, which are no longer awaited."""
-        for checkpoint in self._api.session.journal.steps:
-            if _kind_of(checkpoint) == "spawn" and _step_of(checkpoint) in steps:
-                await self._api.cancel_child(str(decode(checkpoint.result)))
-
-
-class _MissingRecord(Exception):
-    pass
-
-
-class _RecordedTries:
-    """Tries that are replayed from the records of earlier attempts."""
-
-    def __init__(self, records: dict[str, Checkpoint], artifacts: Collection[str]) -> None:
-        self._records = records
-        self._artifacts = artifacts
-
-    async def run_try(self, runner: ActionRunner, name: str, scope: Scope) -> ActionResult:  # noqa: ARG002 - the signature of `Tries`
+    async def run_try(self, action: Action, name: str, scope: Scope) -> ActionResult:  # noqa: ARG002 - the signature of `Tries`
         if name not in self._records:
             raise _MissingRecord
         return ActionResult.from_record(decode(self._records[name].result))
@@ -100,6 +78,20 @@ class _RecordedTries:
     async def store_artifact(self, artifact: str | None, result: Json) -> None:  # noqa: ARG002 - likewise
         if artifact is not None and artifact not in self._artifacts:
             raise _MissingRecord
+
+    def ignore_rest(self) -> None:
+        """Stop the replay: no other record of earlier attempts is read."""
+        self._workflow.ignore_unreplayed()
+
+    async def cancel_children(self, steps: Collection[str]) -> None:
+        """Cancel the children of these steps, which are no longer awaited."""
+        for checkpoint in self._workflow.recorded_steps:
+            if _kind_of(checkpoint) == "spawn" and _step_of(checkpoint) in steps:
+                await self._workflow.cancel_child(str(decode(checkpoint.result)))
+
+
+class _MissingRecord(Exception):
+    pass
 
 
 def _kind_of(checkpoint: Checkpoint) -> str:
@@ -135,7 +127,7 @@ class PipelineRun:
         self._pipeline = pipeline
         self._plan = pipeline.plan
         self._task = task
-        self._tries = LiveTries(task)
+        self._tries = Tries(task)
         self._input = arguments
         self._restored = restored
         self._results: dict[str, StepResult] = {
@@ -277,7 +269,7 @@ class PipelineRun:
 
     def _failure_error(self, step: str, undone: Mapping[str, StepResult]) -> PipelineFailed:
         error = cast("Mapping[str, str]", self._results[step].error)
-        label = self._pipeline.steps[step].runner.action.label
+        label = self._pipeline.steps[step].action.label
         parts = [f"step {step!r} failed ({error['kind']}) at `{label}`: {error['message']}"]
         successful = [undo for undo, result in undone.items() if result.status != "failed"]
         if successful:

@@ -1,17 +1,24 @@
-"""One step of a pipeline: its condition, its items, its rounds and its result."""
+"""One step of a pipeline: its condition, its items, its rounds and its result.
+
+`find_restorable` reads the results of steps in an earlier run from the checkpoints of its task.
+"""
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
-from raincheck.core.payload import Json
-from raincheck.errors import ConfigurationError, PayloadSealed, RaincheckError, StoreError, TaskError, TooLarge
-from raincheck.workflows.actions.base import ActionFailed
+from raincheck.core.values import Json
+from raincheck.errors import ConfigurationError, PayloadSealed, RaincheckError, StoreError, TaskError
+from raincheck.workflows.actions import make_action
+from raincheck.workflows.actions.base import ActionFailed, ActionResult, Tries
 from raincheck.workflows.expressions.template import Expression, ExpressionFailed, Scope, Template
 from raincheck.workflows.parsing.models import StepModel
 from raincheck.workflows.permissions import Permissions
-from raincheck.workflows.pipelines.retry import ActionResult, ActionRunner, Tries, error_result
+
+if TYPE_CHECKING:
+    from raincheck.workflows.pipelines.pipeline import Pipeline
 
 StepStatus: TypeAlias = Literal["completed", "failed", "skipped", "interrupted"]
 
@@ -49,7 +56,7 @@ class PipelineStep:
     def __init__(self, model: StepModel, permissions: Permissions, max_parallel: int) -> None:
         self.id = model.id
         self.model = model
-        self.runner = ActionRunner(model, permissions)
+        self.action = make_action(model, permissions)
         self._if = _condition(model.condition)
         self._for_each = None if model.for_each is None else _items(model.for_each)
         self._until = None if model.until is None else Expression.parse(model.until)
@@ -66,10 +73,8 @@ class PipelineStep:
                 ended = await self._run_all(tries, scope, _listed(self._for_each(scope)))
             if ended.status == "completed":
                 await tries.store_artifact(self.model.artifact, ended.result)
-        except ExpressionFailed as error:
-            return StepResult.from_action(error_result("expression", str(error)))
-        except ActionFailed as error:
-            return StepResult.from_action(error_result(error.kind, str(error)))
+        except (ExpressionFailed, ActionFailed) as error:
+            return StepResult.from_action(ActionResult.from_error(error))
         except RaincheckError as error:
             return _unrecorded(error)
         except ExceptionGroup as errors:
@@ -102,30 +107,29 @@ class PipelineStep:
     async def _rounds(self, tries: Tries, name: str, scope: Scope) -> ActionResult:
         """Return the outcome of the action: of its only run, or of the round after which `until` holds."""
         if self._until is None:
-            return await self.runner.run(tries, name, scope)
+            return await self.action.run(tries, name, scope)
         rounds = self.model.max_rounds or 1
         for number in range(1, rounds + 1):
             scope = {**scope, "round": number}
             round_name = name if number == 1 else f"{name} round {number}"
-            outcome = await self.runner.run(tries, round_name, scope)
+            outcome = await self.action.run(tries, round_name, scope)
             if not outcome.is_ok:
                 return outcome
             try:
                 if self._until.evaluate({**scope, "result": outcome.result}):
                     return outcome
             except ExpressionFailed as error:
-                return error_result("expression", str(error))
+                return ActionResult.from_error(error)
             if number < rounds and self.model.every:
                 await tries.pause(self.model.every, f"{round_name} every")
-        return error_result("failed", f"{self._until.source!r} was still false after {rounds} rounds")
+        return ActionResult.failed("failed", f"{self._until.source!r} was still false after {rounds} rounds")
 
 
 def _unrecorded(error: Exception) -> StepResult:
     """Return the result of a step whose outcome the engine can't record, for example because of a limit."""
     if not _is_step_error(error):
         raise error
-    outcome = error_result("too-large" if isinstance(error, TooLarge) else "failed", str(error))
-    return StepResult("failed", None, outcome.error, is_recorded=False)
+    return StepResult("failed", None, ActionResult.from_error(error).error, is_recorded=False)
 
 
 def _is_step_error(error: Exception) -> bool:
@@ -149,3 +153,48 @@ def _listed(value: Json) -> list[Json]:
     if len(items) > MAX_ITEMS:
         raise ExpressionFailed(f"`for_each` has {len(items):,} items, but only {MAX_ITEMS:,} are allowed")
     return items
+
+
+CHECKPOINT = re.compile(r"(?P<step>[\w-]+)(\[(?P<index>\d+)\])?( round (?P<round>\d+))?( try (?P<try>\d+))?")
+"""The name of a checkpoint: the step, the item of its `for_each`, the round, and the try in that round."""
+
+
+def find_restorable(pipeline: "Pipeline", step: str, checkpoints: Mapping[str, Json]) -> dict[str, Json]:
+    """Return the results that a rerun from a step can reuse: those of all steps that do not come after it.
+
+    The checkpoints of a step with items or rounds do not show whether more of them would have followed. Such a step is
+    complete if a step that needs it has started.
+    """
+    recorded = _last_outcomes(checkpoints)
+    found: dict[str, Json] = {}
+    for step_id in pipeline.plan.order:
+        comes_later = step_id == step or step in pipeline.predecessors(step_id)
+        # A compensated step has no valid result any more.
+        is_undone = pipeline.plan.compensations.get(step_id) in recorded
+        if comes_later or is_undone or step_id not in recorded:
+            continue
+        model = pipeline.steps[step_id].model
+        is_complete = (model.for_each is None and model.until is None) or any(
+            step_id in pipeline.predecessors(other) for other in recorded if other in pipeline.plan.order
+        )
+        outcomes = [outcome for _, outcome in sorted(recorded[step_id].items())]
+        if model.for_each is not None and is_complete:
+            found[step_id] = [outcome.result for outcome in outcomes]
+        elif is_complete and all(outcome.is_ok for outcome in outcomes):
+            found[step_id] = outcomes[0].result
+    return found
+
+
+def _last_outcomes(checkpoints: Mapping[str, Json]) -> dict[str, dict[int, ActionResult]]:
+    """Return the outcome of the last try of each step, by the index of its item; -1 without `for_each`."""
+    # Checkpoints that are not named after a step, or are not the record of a try, are skipped.
+    records = [
+        (parts, value)
+        for name, value in checkpoints.items()
+        if (parts := CHECKPOINT.fullmatch(name)) and isinstance(value, Mapping) and set(value) in ({"ok"}, {"error"})
+    ]
+    records.sort(key=lambda record: (int(record[0]["round"] or 1), int(record[0]["try"] or 1)))
+    found: dict[str, dict[int, ActionResult]] = {}
+    for parts, value in records:
+        found.setdefault(parts["step"], {})[int(parts["index"] or -1)] = ActionResult.from_record(value)
+    return found

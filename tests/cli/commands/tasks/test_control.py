@@ -7,14 +7,13 @@ import pytest
 
 from raincheck.cli.commands.tasks import control
 from raincheck.cli.commands.tasks.control import find_retry
+from raincheck.core.change import create
 from raincheck.core.commands import Cancel, Complete, Fail, Note
-from raincheck.core.create import create
 from raincheck.core.lifecycle import Phase
-from raincheck.core.limits import NO_QUOTA, Limits
 from raincheck.core.owner import Owner
-from raincheck.core.payload import SEAL, Payload, encode
-from raincheck.core.policies import RetryPolicy
+from raincheck.core.policies import NO_QUOTA, Limits, RetryPolicy
 from raincheck.core.records import Task, TaskId, Tool
+from raincheck.core.values import SEAL, Payload, encode
 from raincheck.testing import FakeClock, StoreHarness
 from raincheck.testing.harness import ALICE, BOB, EVERYTHING
 from tests.support.cli.operator import (

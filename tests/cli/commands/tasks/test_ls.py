@@ -10,8 +10,8 @@ from raincheck.clock import new_task_id
 from raincheck.core.commands import Fail, Note, Release
 from raincheck.core.lifecycle import TERMINAL_PHASES, Phase, Status
 from raincheck.core.owner import Owner
-from raincheck.core.payload import encode
 from raincheck.core.records import Progress, Task, Tool
+from raincheck.core.values import encode
 from raincheck.operations.select import EndStatusChoice, StatusChoice
 from raincheck.testing import FakeClock, StoreHarness
 from tests.support.cli.operator import START, create_task_in_each_phase, in_store, lines, run, run_json

@@ -14,8 +14,8 @@ from raincheck.cli.app import program
 from raincheck.core.commands import Complete, Fail, Note, Park
 from raincheck.core.histogram import DurationHistogram
 from raincheck.core.owner import Owner
-from raincheck.core.payload import encode
 from raincheck.core.records import InputKind, InputRequest, Progress, TaskId, Tool
+from raincheck.core.values import encode
 from raincheck.stores.requests import HeldAttempt
 from raincheck.testing import FakeClock, StoreHarness
 from raincheck.testing.harness import ALICE, BOB

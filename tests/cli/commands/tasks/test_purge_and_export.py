@@ -15,8 +15,8 @@ from raincheck.cli.app import program
 from raincheck.cli.commands.tasks import purge
 from raincheck.core.commands import Cancel, Complete, Note
 from raincheck.core.owner import Owner
-from raincheck.core.payload import SEAL, Payload, encode
 from raincheck.core.records import Task
+from raincheck.core.values import SEAL, Payload, encode
 from raincheck.testing import FakeClock, StoreHarness
 from tests.support.cli.operator import (
     LONG,

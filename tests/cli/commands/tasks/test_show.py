@@ -8,8 +8,8 @@ import pytest
 from raincheck import open_store
 from raincheck.clock import new_task_id
 from raincheck.core.commands import Complete, Fail, Note, Park, Pause, Release
-from raincheck.core.payload import SEAL, Payload, encode
 from raincheck.core.records import Artifact, Progress, Task, TaskId
+from raincheck.core.values import SEAL, Payload, encode
 from raincheck.operations.select import NoSuchTask, find_task
 from raincheck.operations.serialize import load_task_document
 from raincheck.stores.requests import PAGE_LIMIT, TaskQuery

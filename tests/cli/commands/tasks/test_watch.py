@@ -16,9 +16,9 @@ from rich.console import Console
 from raincheck import open_store
 from raincheck.cli.commands.tasks.watch import LiveTaskTable
 from raincheck.core.commands import Cancel, Complete, Note
-from raincheck.core.payload import encode
 from raincheck.core.policies import Retention
 from raincheck.core.records import Progress, TaskId
+from raincheck.core.values import encode
 from raincheck.operations.watch import TaskSnapshot, TaskWatcher
 from raincheck.stores.commit import apply
 from raincheck.testing import FakeClock, StoreHarness

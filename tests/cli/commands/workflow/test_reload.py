@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp.server.mcpserver import MCPServer
 from mcp_types import CallToolResult
 
 from raincheck.client import TaskClient
 from raincheck.engine import Engine
 from raincheck.errors import StoreUnavailable
 from raincheck.testing.clock import FakeClock
-from raincheck.workflows.serve import POLL_INTERVAL, WorkflowTasks
+from raincheck.workflows import WorkflowTasks
+from raincheck.workflows.serve import POLL_INTERVAL
 from tests.support.cli.workflow_server import FLOWS, workflow_text, write_flows
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("folder")]
@@ -226,3 +228,19 @@ def test_servers_of_files_of_the_same_name_keep_their_tasks_apart(folder: Path) 
     found = [WorkflowTasks(folder / name / "flows.yaml") for name in ("a", "b")]
     assert [(one.server.name, one.options.namespace) for one in found] == [("flows", "a/flows"), ("flows", "b/flows")]
     assert str(folder / "a") in sys.path
+
+
+async def test_workflows_are_tools_of_a_server_that_has_other_tools_too() -> None:
+    write_flows(workflow_text("one"))
+    server = MCPServer("reports")
+
+    @server.tool()
+    def other() -> str:
+        return "ready"
+
+    tasks = WorkflowTasks("flows.yaml", "memory:", server=server, namespace="shared")
+    assert (tasks.server, tasks.options.namespace) == (server, "shared")
+    async with TaskClient(server) as client:
+        assert sorted(await names(client)) == ["one", "other"]
+        assert await value(client.call_tool("one")) == {"name": "one"}
+        assert await value(client.call_tool("other")) == {"result": "ready"}

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from raincheck.core.commands import Cancel, Park
-from raincheck.core.payload import encode
 from raincheck.core.records import Task, TaskId, Tool
+from raincheck.core.values import encode
 from raincheck.testing import StoreHarness
 from raincheck.testing.harness import NAMESPACE
 from raincheck.workflows import Machine, load_workflows

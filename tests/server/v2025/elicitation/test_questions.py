@@ -16,8 +16,8 @@ from pydantic import BaseModel
 from raincheck import TaskContext
 from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Owner
-from raincheck.core.payload import Json
 from raincheck.core.records import InputKind
+from raincheck.core.values import Json
 from tests.support.server.caller_v2026 import Refused
 from tests.support.server.example import QUICK, ExampleServer
 from tests.support.server.tools import YES, Name, add_greeting, text_of

@@ -13,9 +13,9 @@ from raincheck.clock import Clock, SystemClock
 from tests.support.server.caller_v2025 import V2025Caller, connected
 from tests.support.server.caller_v2026 import Caller
 from tests.support.server.example import ExampleServer
-from tests.support.server.fallback.clock import WatchedClock
 from tests.support.server.transports import HttpTransport, Message, in_memory
 from tests.support.server.transports_v2025 import v2025_http, v2025_memory, v2025_serving
+from tests.support.watched_clock import WatchedClock
 
 MODERN = "2026-07-28"
 VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", MODERN)

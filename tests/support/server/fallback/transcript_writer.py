@@ -9,8 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from tests.support import ROOT
-from tests.support.server.example import ExampleServer
-from tests.support.server.fallback.clock import LONG_LEASE, WatchedClock
+from tests.support.server.example import LONG_LEASE, ExampleServer
 from tests.support.server.fallback.hosts import (
     Model,
     fill,
@@ -21,6 +20,7 @@ from tests.support.server.fallback.hosts import (
     wait_for_first,
 )
 from tests.support.server.transports import Message
+from tests.support.watched_clock import WatchedClock
 
 FOLDER = ROOT / "tests/server/fallback/transcripts"
 REWRITES = "RAINCHECK_WRITE_TRANSCRIPTS"

@@ -17,11 +17,11 @@ from raincheck.core.records import Task, View
 from raincheck.errors import ToolError
 from tests.support.server.caller_v2025 import Call, V2025Caller, connected
 from tests.support.server.caller_v2026 import Caller
-from tests.support.server.example import ExampleServer
-from tests.support.server.fallback.clock import LONG_LEASE, WatchedClock
+from tests.support.server.example import LONG_LEASE, ExampleServer
 from tests.support.server.tools import NO_TASKS, text_of
 from tests.support.server.transports import HttpTransport, Message, in_memory
 from tests.support.server.transports_v2025 import v2025_http, v2025_memory, v2025_serving
+from tests.support.watched_clock import WatchedClock
 
 SAME = ToolAnnotations(idempotent_hint=True)
 

@@ -7,35 +7,36 @@ idempotency key, since a caller that returns with the key asks for the old task.
 continued without it.
 """
 
+import inspect
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Annotated, NoReturn
+from functools import partial
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.text import Text
 
-from raincheck.cli.options import ACTOR, JsonOption, StoreOption, open_operator_store, run_on_store
+from raincheck.cli.operator import ACTOR, StoreOption, open_operator_store, store_command
+from raincheck.cli.options import JsonOption, set_parameters
 from raincheck.cli.output.results import make_console
 from raincheck.clock import Clock, new_task_id
-from raincheck.core.change import Creation
+from raincheck.core.change import Creation, NewTask, create
 from raincheck.core.commands import Cancel, Command, Pause, Resume
-from raincheck.core.create import NewTask, create
 from raincheck.core.lifecycle import Phase
-from raincheck.core.limits import NO_QUOTA, Limits
 from raincheck.core.owner import Scope
+from raincheck.core.policies import NO_QUOTA, Limits
 from raincheck.core.records import Journal, Task
-from raincheck.core.validation import clip
+from raincheck.core.values import clip
 from raincheck.errors import IllegalTransition, TaskError, TaskNotFound
 from raincheck.operations.describe import SHORT_ID_LENGTH, format_id, format_tool, printable
 from raincheck.operations.select import EVERYTHING, find_task
 from raincheck.operations.serialize import serialize_task
-from raincheck.stores.base import Store
+from raincheck.stores.base import Store, iterate_tasks
 from raincheck.stores.commit import apply
-from raincheck.stores.requests import PAGE_LIMIT, TaskQuery
+from raincheck.stores.requests import TaskQuery
 
-# Text after a line that contains only \b is not rewrapped.
 _EPILOG = """
 Examples:
 
@@ -64,65 +65,67 @@ class ActionOutcome:
     message: str
 
 
-TaskAction = Callable[[Store, Task, datetime], Awaitable[ActionOutcome]]
+TaskAction = Callable[..., Coroutine[Any, Any, ActionOutcome]]
+"""Acts on a task: called with the store, the task, the time and, if it takes one, the operator's reason."""
 
 
-def cancel(
-    ctx: typer.Context,
-    task_ids: IdsArgument,
-    store: StoreOption = None,
-    reason: ReasonOption = None,
-    as_json: JsonOption = False,
-) -> None:
+def task_command(act: TaskAction) -> Callable[..., NoReturn]:
+    """Make a command of an action: it acts on each task that is named, and reports each outcome."""
+
+    async def command(
+        clock: Clock,
+        task_ids: IdsArgument,
+        store: StoreOption = None,
+        as_json: JsonOption = False,
+        **reason: str | None,
+    ) -> bool:
+        outcomes: list[dict[str, object]] = []
+        async with open_operator_store(store, clock) as opened:
+            for id_prefix in task_ids:
+                outcomes.append(await _act_on(opened, id_prefix, partial(act, **reason), clock.now()))
+                if not as_json:
+                    _print(outcomes[-1])
+        if as_json:
+            typer.echo(json.dumps(outcomes, indent=2))
+        return all(outcome["done"] for outcome in outcomes)
+
+    *first, as_json, _ = inspect.signature(command).parameters.values()
+    reason = list(inspect.signature(act).parameters.values())[3:]
+    set_parameters(command, [*first, *reason, as_json])
+    command.__doc__ = act.__doc__
+    return store_command(command)
+
+
+@task_command
+async def cancel(store: Store, task: Task, now: datetime, reason: ReasonOption = None) -> ActionOutcome:
     """Cancel tasks.
 
     Also cancels their children, in any process. A workflow instance is cancelled even if its workflow does not allow
     that, and its state does not change.
     """
-
-    async def act(opened: Store, task: Task, now: datetime) -> ActionOutcome:
-        return ActionOutcome(await _apply(opened, task, Cancel(ACTOR, reason), now), "is cancelled")
-
-    apply_to_each(ctx, task_ids, store, act, as_json=as_json)
+    return ActionOutcome(await _apply(store, task, Cancel(ACTOR, reason), now), "is cancelled")
 
 
-def pause(
-    ctx: typer.Context,
-    task_ids: IdsArgument,
-    store: StoreOption = None,
-    reason: ReasonOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@task_command
+async def pause(store: Store, task: Task, now: datetime, reason: ReasonOption = None) -> ActionOutcome:
     """Pause tasks until they are resumed.
 
     A running task pauses at its next checkpoint.
     """
-
-    async def act(opened: Store, task: Task, now: datetime) -> ActionOutcome:
-        after = await _apply(opened, task, Pause(ACTOR, reason), now)
-        if after.version == task.version:
-            return ActionOutcome(
-                after, "is already waiting for its next checkpoint to pause" if after.pausing else "is already paused"
-            )
-        return ActionOutcome(after, "pauses at its next checkpoint" if after.pausing else "is paused")
-
-    apply_to_each(ctx, task_ids, store, act, as_json=as_json)
+    after = await _apply(store, task, Pause(ACTOR, reason), now)
+    if after.version == task.version:
+        return ActionOutcome(
+            after, "is already waiting for its next checkpoint to pause" if after.pausing else "is already paused"
+        )
+    return ActionOutcome(after, "pauses at its next checkpoint" if after.pausing else "is paused")
 
 
-def resume(
-    ctx: typer.Context,
-    task_ids: IdsArgument,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@task_command
+async def resume(store: Store, task: Task, now: datetime) -> ActionOutcome:
     """Resume paused tasks."""
-
-    async def act(opened: Store, task: Task, now: datetime) -> ActionOutcome:
-        if not (task.phase is Phase.PAUSED or task.pausing or task.is_terminal):
-            raise ActionNotApplicable(task.id, f"is {task.phase}, not paused")
-        return ActionOutcome(await _apply(opened, task, Resume(ACTOR), now), "is resumed")
-
-    apply_to_each(ctx, task_ids, store, act, as_json=as_json)
+    if not (task.phase is Phase.PAUSED or task.pausing or task.is_terminal):
+        raise ActionNotApplicable(task.id, f"is {task.phase}, not paused")
+    return ActionOutcome(await _apply(store, task, Resume(ACTOR), now), "is resumed")
 
 
 async def _apply(store: Store, task: Task, command: Command, now: datetime) -> Task:
@@ -132,25 +135,6 @@ async def _apply(store: Store, task: Task, command: Command, now: datetime) -> T
         raise ActionNotApplicable(task.id, f"is {error.phase}: nothing changed") from error
     except TaskNotFound as error:
         raise ActionNotApplicable(task.id, "no longer exists") from error
-
-
-def apply_to_each(
-    ctx: typer.Context, ids: list[str], store: str | None, action: TaskAction, *, as_json: bool
-) -> NoReturn:
-    """Apply an action to each task, report each outcome, and exit with 1 if something was not done."""
-
-    async def work(clock: Clock) -> bool:
-        outcomes: list[dict[str, object]] = []
-        async with open_operator_store(store, clock) as opened:
-            for id_prefix in ids:
-                outcomes.append(await _act_on(opened, id_prefix, action, clock.now()))
-                if not as_json:
-                    _print(outcomes[-1])
-        if as_json:
-            typer.echo(json.dumps(outcomes, indent=2))
-        return all(outcome["done"] for outcome in outcomes)
-
-    run_on_store(ctx, work)
 
 
 async def _act_on(store: Store, id_prefix: str, act: TaskAction, now: datetime) -> dict[str, object]:
@@ -173,7 +157,6 @@ def _print(outcome: dict[str, object]) -> None:
     make_console(is_error=not is_done).print(Text(str(outcome["message"]), style), soft_wrap=True)
 
 
-# Text after a line that contains only \b is not rewrapped.
 RETRY_EPILOG = """
 Examples:
 
@@ -195,36 +178,27 @@ expected to know about earlier retries.
 """
 
 
-def retry(
-    ctx: typer.Context,
-    task_ids: IdsArgument,
-    store: StoreOption = None,
-    reason: ReasonOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@task_command
+async def retry(store: Store, task: Task, now: datetime, reason: ReasonOption = None) -> ActionOutcome:
     """Run failed or cancelled tasks again, as new tasks.
 
     Also tasks that ended with an error. The new tasks have the same arguments.
     """
-
-    async def act(opened: Store, task: Task, now: datetime) -> ActionOutcome:
-        check_retryable(task)
-        try:
-            journal = await opened.journal(task.id, EVERYTHING, now=now)
-        except TaskNotFound as error:
-            raise ActionNotApplicable(task.id, "no longer exists") from error
-        before = await find_retry(opened, task, now)
-        if before is not None:
-            raise ActionNotApplicable(
-                task.id,
-                f"was already retried as {format_id(before.id)}, which is {before.phase}: continue with that task",
-            )
-        creation = recreate_task(journal, reason, now)
-        # The store's operator decides, regardless of the owner's quota.
-        new = await opened.create(creation, quota=NO_QUOTA, now=now)
-        return ActionOutcome(new, f"is retried as {printable(new.id)}")
-
-    apply_to_each(ctx, task_ids, store, act, as_json=as_json)
+    check_retryable(task)
+    try:
+        journal = await store.journal(task.id, EVERYTHING, now=now)
+    except TaskNotFound as error:
+        raise ActionNotApplicable(task.id, "no longer exists") from error
+    before = await find_retry(store, task, now)
+    if before is not None:
+        raise ActionNotApplicable(
+            task.id,
+            f"was already retried as {format_id(before.id)}, which is {before.phase}: continue with that task",
+        )
+    creation = recreate_task(journal, reason, now)
+    # The store's operator decides, regardless of the owner's quota.
+    new = await store.create(creation, quota=NO_QUOTA, now=now)
+    return ActionOutcome(new, f"is retried as {printable(new.id)}")
 
 
 def check_retryable(task: Task) -> None:
@@ -246,20 +220,16 @@ async def find_retry(store: Store, old: Task, now: datetime) -> Task | None:
     `MAX_HISTORIES_READ` of the same owner and tool.
     """
     query = TaskQuery(Scope.for_namespace(old.namespace), tool=old.tool.name)
-    after, read = None, 0
-    while True:
-        page = await store.list_tasks(query, now=now, after=after, limit=PAGE_LIMIT)
-        for task in page.tasks:
-            if task.created_at < old.created_at or read == MAX_HISTORIES_READ:
-                return None
-            if task.owner != old.owner:
-                continue
-            read += 1
-            if await _is_retry_of(store, task, old, now):
-                return task
-        after = page.next
-        if after is None:
+    read = 0
+    async for task in iterate_tasks(store, query, now=now):
+        if task.created_at < old.created_at or read == MAX_HISTORIES_READ:
             return None
+        if task.owner != old.owner:
+            continue
+        read += 1
+        if await _is_retry_of(store, task, old, now):
+            return task
+    return None
 
 
 async def _is_retry_of(store: Store, task: Task, old: Task, now: datetime) -> bool:

@@ -1,6 +1,7 @@
-"""`raincheck tasks ls`: list the tasks of a store, newest first."""
+"""`raincheck tasks ls` and `export`: list the tasks of a store, newest first, or print everything that is stored."""
 
 import json
+from collections.abc import AsyncGenerator
 from datetime import datetime
 from typing import Annotated
 
@@ -9,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from raincheck.cli.options import (
+from raincheck.cli.exit_codes import echo_err
+from raincheck.cli.operator import (
     ErrorsOption,
-    JsonOption,
     NamespaceOption,
     OwnerOption,
     StateOption,
@@ -20,15 +21,18 @@ from raincheck.cli.options import (
     SubjectOption,
     ToolOption,
     open_operator_store,
-    run_on_store,
+    store_command,
 )
+from raincheck.cli.options import JsonOption
 from raincheck.cli.output import results
 from raincheck.cli.output.results import FILE_WIDTH
 from raincheck.clock import Clock
-from raincheck.core.records import Task, Tool
+from raincheck.core.records import Task
+from raincheck.errors import ConfigurationError, TaskNotFound
 from raincheck.operations.describe import format_age, format_id, format_owner_name, format_task_progress, printable
-from raincheck.operations.select import Filters, select_tasks
-from raincheck.operations.serialize import serialize_task
+from raincheck.operations.select import Filters, NoSuchTask, find_task, select_tasks
+from raincheck.operations.serialize import load_task_document, serialize_task
+from raincheck.stores.base import Store
 from raincheck.stores.requests import PAGE_LIMIT
 
 DEFAULT_LIMIT = 50
@@ -44,8 +48,7 @@ UNWRAPPED_WIDTH = 10_000
 MAX_COLUMN_WIDTHS = {"id": 16, "namespace": 10, "owner": 10, "tool": 14}
 """The maximum width of these columns on a narrow terminal."""
 
-# Text after a line that contains only \b is not rewrapped.
-EPILOG = """
+LS_EPILOG = """
 Examples:
 
 \b
@@ -58,8 +61,9 @@ Exit codes: 0 success, also if there are no tasks; 2 the store can't be used.
 """
 
 
-def ls(
-    ctx: typer.Context,
+@store_command
+async def ls(
+    clock: Clock,
     store: StoreOption = None,
     namespace: NamespaceOption = None,
     owner: OwnerOption = None,
@@ -70,28 +74,24 @@ def ls(
     errors: ErrorsOption = False,
     limit: Annotated[int, typer.Option(min=1, help="The maximum number of tasks to show.")] = DEFAULT_LIMIT,
     as_json: JsonOption = False,
-) -> None:
+) -> bool:
     """List tasks, newest first.
 
     Includes the tasks of all owners and all servers that use the store.
     """
     filters = Filters(namespace, owner, tool, tuple(status or ()), state, subject, errors)
-
-    async def work(clock: Clock) -> bool:
-        async with open_operator_store(store, clock) as opened:
-            now = clock.now()
-            tasks: list[Task] = []
-            async for task in select_tasks(opened, filters, now=now, page_size=min(limit + 1, PAGE_LIMIT)):
-                tasks.append(task)
-                if len(tasks) > limit:
-                    break
-        if as_json:
-            typer.echo(json.dumps([serialize_task(task) for task in tasks[:limit]], indent=2))
-        else:
-            print_tasks(tasks[:limit], now=now, filters=filters, has_more=len(tasks) > limit)
-        return True
-
-    run_on_store(ctx, work)
+    async with open_operator_store(store, clock) as opened:
+        now = clock.now()
+        tasks: list[Task] = []
+        async for task in select_tasks(opened, filters, now=now, page_size=min(limit + 1, PAGE_LIMIT)):
+            tasks.append(task)
+            if len(tasks) > limit:
+                break
+    if as_json:
+        typer.echo(json.dumps([serialize_task(task) for task in tasks[:limit]], indent=2))
+    else:
+        print_tasks(tasks[:limit], now=now, filters=filters, has_more=len(tasks) > limit)
+    return True
 
 
 def print_tasks(
@@ -133,11 +133,12 @@ def task_table(tasks: list[Task], now: datetime, width: int = FILE_WIDTH) -> Tab
 
 def _cells(task: Task, now: datetime, *, is_wide: bool) -> dict[str, Text]:
     attempt = "" if is_wide or task.attempt_number < 2 else f"attempt {task.attempt_number}"
+    tool = task.tool.name if task.tool.version == "1" else f"{task.tool.name} v{task.tool.version}"
     return {
         "id": Text(format_id(task.id) if is_wide else format_id(task.id)[: MAX_COLUMN_WIDTHS["id"]]),
         "namespace": Text(printable(task.namespace)),
         "owner": Text(format_owner_name(task.owner)),
-        "tool": Text(printable(_tool_name(task.tool))),
+        "tool": Text(printable(tool)),
         "status": results.format_phase(task),
         "age": Text(format_age(task.created_at, now).removesuffix(" ago")),
         "attempt": Text(str(task.attempt_number)),
@@ -145,5 +146,64 @@ def _cells(task: Task, now: datetime, *, is_wide: bool) -> dict[str, Text]:
     }
 
 
-def _tool_name(tool: Tool) -> str:
-    return tool.name if tool.version == "1" else f"{tool.name} v{tool.version}"
+EXPORT_EPILOG = """
+Examples:
+
+\b
+  raincheck tasks export > tasks.jsonl
+  raincheck tasks export --status failed --store /var/lib/tasks.db > failed.jsonl
+  raincheck tasks export 019b76da40a1 019b76da4f03 | jq .history
+
+Exit codes: 0 success; 1 a named task does not exist; 2 the store can't be used.
+"""
+
+
+@store_command
+async def export(
+    clock: Clock,
+    task_ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID]...", help="Only these tasks. A prefix of an id is enough.")
+    ] = None,
+    store: StoreOption = None,
+    namespace: NamespaceOption = None,
+    owner: OwnerOption = None,
+    tool: ToolOption = None,
+    status: StatusOption = None,
+    as_json: JsonOption = False,  # noqa: ARG001 - the output is always JSON
+) -> bool:
+    """Export tasks with all their data, as lines of JSON.
+
+    Prints one line for each task, for a backup or a bug report.
+
+    Encrypted data is not printed. `unreadable` names those fields.
+    """
+    filters = Filters(namespace, owner, tool, tuple(status or ()))
+    if task_ids and not filters.is_empty:
+        raise ConfigurationError("ids and filters can't be combined: give task ids, or filters such as --status")
+    async with open_operator_store(store, clock) as opened:
+        now = clock.now()
+        if not task_ids:
+            await _print(opened, select_tasks(opened, filters, now=now), now)
+            return True
+        missing: list[str] = []
+        await _print(opened, _named(opened, task_ids, missing, now), now)
+        return not missing
+
+
+async def _named(store: Store, ids: list[str], missing: list[str], now: datetime) -> AsyncGenerator[Task]:
+    for id_prefix in ids:
+        try:
+            yield await find_task(store, id_prefix, now=now)
+        except NoSuchTask as error:
+            missing.append(id_prefix)
+            echo_err(str(error))
+
+
+async def _print(store: Store, tasks: AsyncGenerator[Task], now: datetime) -> None:
+    async for task in tasks:
+        try:
+            document = await load_task_document(store, task, now=now)
+        except TaskNotFound:
+            # Pruned since it was listed.
+            continue
+        typer.echo(json.dumps(document, separators=(",", ":")))

@@ -4,8 +4,6 @@ import json
 import signal
 import sys
 from collections import Counter
-from collections.abc import Generator
-from contextlib import contextmanager
 from datetime import datetime
 from typing import Annotated
 
@@ -14,15 +12,15 @@ from rich.console import Console
 from rich.progress import Progress
 
 from raincheck.cli import INTERRUPTED
-from raincheck.cli.options import (
-    JsonOption,
+from raincheck.cli.operator import (
     NamespaceOption,
     OwnerOption,
     StoreOption,
     ToolOption,
     open_operator_store,
-    run_on_store,
+    store_command,
 )
+from raincheck.cli.options import JsonOption
 from raincheck.clock import Clock
 from raincheck.core.records import Task, TaskId
 from raincheck.errors import ConfigurationError
@@ -33,7 +31,6 @@ from raincheck.stores.requests import DUE_NOW
 BATCH_SIZE = 200
 """The number of tasks to delete at once. Servers can access the store between batches."""
 
-# Text after a line that contains only \b is not rewrapped.
 EPILOG = """
 Examples:
 
@@ -48,8 +45,9 @@ deletion was not confirmed.
 """
 
 
-def purge(
-    ctx: typer.Context,
+@store_command
+async def purge(
+    clock: Clock,
     store: StoreOption = None,
     older_than: Annotated[
         str, typer.Option(metavar="TIME", help="The minimum time since the end of the task: 90s, 12h, 7d, 2w.")
@@ -64,29 +62,25 @@ def purge(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be deleted.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask for confirmation.")] = False,
     as_json: JsonOption = False,
-) -> None:
+) -> bool:
     """Delete tasks that have ended.
 
     With all their data. Asks for confirmation first.
     """
     filters = with_end_statuses(Filters(namespace, owner, tool), status)
-
-    async def work(clock: Clock) -> bool:
-        age = parse_duration(older_than)
-        async with open_operator_store(store, clock) as opened:
-            now = clock.now()
-            found = await find_ended(opened, filters, now - age)
-            if dry_run or not found:
-                _report(found, [], older_than, dry_run=dry_run, as_json=as_json)
-                return True
-            if not yes and not _confirm(found, can_ask=not as_json and sys.stdin.isatty()):
-                typer.echo("nothing was deleted", err=True)
-                return False
-            deleted = await delete(opened, [task.id for task in found], now=now, shows_bar=not as_json)
-        _report(found, deleted, older_than, dry_run=False, as_json=as_json)
-        return len(deleted) == len(found)
-
-    run_on_store(ctx, work)
+    age = parse_duration(older_than)
+    async with open_operator_store(store, clock) as opened:
+        now = clock.now()
+        found = await find_ended(opened, filters, now - age)
+        if dry_run or not found:
+            _report(found, [], older_than, dry_run=dry_run, as_json=as_json)
+            return True
+        if not yes and not _confirm(found, can_ask=not as_json and sys.stdin.isatty()):
+            typer.echo("nothing was deleted", err=True)
+            return False
+        deleted = await delete(opened, [task.id for task in found], now=now, shows_bar=not as_json)
+    _report(found, deleted, older_than, dry_run=False, as_json=as_json)
+    return len(deleted) == len(found)
 
 
 async def find_ended(store: Store, filters: Filters, before: datetime) -> list[Task]:
@@ -98,20 +92,14 @@ async def find_ended(store: Store, filters: Filters, before: datetime) -> list[T
 async def delete(store: Store, ids: list[TaskId], *, now: datetime, shows_bar: bool) -> list[TaskId]:
     """Delete tasks in batches, and return those that were deleted."""
     deleted: list[TaskId] = []
-    with _bar(len(ids), is_shown=shows_bar) as bar:
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not (shows_bar and console.is_terminal)) as bar:
+        row = bar.add_task("deleting", total=len(ids))
         for first in range(0, len(ids), BATCH_SIZE):
             batch = ids[first : first + BATCH_SIZE]
             deleted += await store.prune(now=now, limit=BATCH_SIZE, only=batch)
-            bar.advance(bar.task_ids[0], len(batch))
+            bar.advance(row, len(batch))
     return deleted
-
-
-@contextmanager
-def _bar(total: int, *, is_shown: bool) -> Generator[Progress]:
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not (is_shown and console.is_terminal)) as bar:
-        bar.add_task("deleting", total=total)
-        yield bar
 
 
 def _confirm(found: list[Task], *, can_ask: bool) -> bool:

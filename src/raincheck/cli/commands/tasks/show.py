@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from raincheck.cli.options import JsonOption, StoreOption, open_operator_store, run_on_store
+from raincheck.cli.operator import StoreOption, open_operator_store, store_command
+from raincheck.cli.options import JsonOption
 from raincheck.cli.output import results
 from raincheck.clock import Clock
 from raincheck.core.lifecycle import Phase
@@ -27,8 +28,8 @@ from raincheck.operations.describe import (
     format_task_progress,
     format_tool,
     printable,
+    redact_store_url,
 )
-from raincheck.operations.redact import redact_store_url
 from raincheck.operations.select import find_task
 from raincheck.operations.serialize import load_task_document
 from raincheck.wire.fallback_text import clip_text, format_duration
@@ -262,7 +263,6 @@ def _doctor(store_option: tuple[str, ...]) -> str:
     return shlex.join(["raincheck", "doctor", *store_option])
 
 
-# Text after a line that contains only \b is not rewrapped.
 EPILOG = """
 Examples:
 
@@ -275,32 +275,26 @@ used.
 """
 
 
-def show(
-    ctx: typer.Context,
+@store_command
+async def show(
+    clock: Clock,
     task_id: Annotated[str, typer.Argument(metavar="ID", help="The task's id, or a prefix of it.")],
     store: StoreOption = None,
     full: Annotated[bool, typer.Option("--full", help="Print arguments, results and errors in full.")] = False,
     as_json: JsonOption = False,
-) -> None:
+) -> bool:
     """Show everything about a task.
 
     Prints its data, its history, and what to do next.
     """
-
-    async def work(clock: Clock) -> bool:
-        async with open_operator_store(store, clock) as opened:
-            now = clock.now()
-            task = await find_task(opened, task_id, now=now)
-            document: dict[str, Any] = await load_task_document(opened, task, now=now)
-        advice = advise_from_document(task, document, now, store)
-        if as_json:
-            typer.echo(json.dumps({**document, "advice": advice}, indent=2))
-        else:
-            print_task(task, document, advice, now=now, is_full=full)
-        return True
-
-    run_on_store(ctx, work)
-
-
-def advise_from_document(task: Task, document: dict[str, Any], now: datetime, store: str | None) -> list[str]:
-    return advise(task, [item["key"] for item in document["inputs"] if item["answered_at"] is None], now, store)
+    async with open_operator_store(store, clock) as opened:
+        now = clock.now()
+        task = await find_task(opened, task_id, now=now)
+        document: dict[str, Any] = await load_task_document(opened, task, now=now)
+    open_keys = [item["key"] for item in document["inputs"] if item["answered_at"] is None]
+    advice = advise(task, open_keys, now, store)
+    if as_json:
+        typer.echo(json.dumps({**document, "advice": advice}, indent=2))
+    else:
+        print_task(task, document, advice, now=now, is_full=full)
+    return True

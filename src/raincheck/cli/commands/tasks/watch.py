@@ -11,7 +11,8 @@ from rich.live import Live
 from rich.text import Text
 
 from raincheck.cli.commands.tasks.ls import task_table
-from raincheck.cli.options import JsonOption, StoreOption, open_operator_store, run_on_store
+from raincheck.cli.operator import StoreOption, open_operator_store, store_command
+from raincheck.cli.options import JsonOption
 from raincheck.cli.output.results import format_status, make_console
 from raincheck.clock import Clock
 from raincheck.core.lifecycle import Phase
@@ -20,9 +21,7 @@ from raincheck.operations.describe import format_id, format_task_progress, forma
 from raincheck.operations.select import find_task
 from raincheck.operations.serialize import format_timestamp, serialize_task
 from raincheck.operations.watch import TaskSnapshot, TaskWatcher
-from raincheck.stores.base import Store
 
-# Text after a line that contains only \b is not rewrapped.
 EPILOG = """
 Examples:
 
@@ -40,37 +39,29 @@ REFRESH = 4
 """Redraws of the terminal per second, so that ages stay current."""
 
 
-def watch(
-    ctx: typer.Context,
+@store_command
+async def watch(
+    clock: Clock,
     task_ids: Annotated[
         list[str] | None, typer.Argument(metavar="[ID]...", help="The tasks. A prefix of an id is enough.")
     ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
-) -> None:
+) -> bool:
     """Show tasks as they change, until they end.
 
     A live table on a terminal, else a line for each change.
     """
-
-    async def work(clock: Clock) -> bool:
-        async with open_operator_store(store, clock) as opened:
-            ids = await _ids(opened, task_ids, clock)
-            console = make_console()
-            if as_json:
-                return await follow(TaskWatcher(opened, ids, now=clock.now()), print_json)
-            if console.is_terminal:
-                table = LiveTaskTable(console, clock)
-                return await follow(TaskWatcher(opened, ids, now=clock.now()), table.update, table.live())
-            return await follow(TaskWatcher(opened, ids, now=clock.now()), line_printer(console))
-
-    run_on_store(ctx, work)
-
-
-async def _ids(store: Store, id_prefixes: list[str] | None, clock: Clock) -> list[TaskId] | None:
-    return (
-        [(await find_task(store, id_prefix, now=clock.now())).id for id_prefix in id_prefixes] if id_prefixes else None
-    )
+    async with open_operator_store(store, clock) as opened:
+        ids = [(await find_task(opened, id_prefix, now=clock.now())).id for id_prefix in task_ids or ()]
+        watcher = TaskWatcher(opened, ids or None, now=clock.now())
+        console = make_console()
+        if as_json:
+            return await follow(watcher, print_json)
+        if console.is_terminal:
+            table = LiveTaskTable(console, clock)
+            return await follow(watcher, table.update, table.live())
+        return await follow(watcher, line_printer(console))
 
 
 async def follow(

@@ -9,13 +9,12 @@ import typer
 from raincheck.cli.exit_codes import ExitCode, UsageError, echo_err, fail_with_error, find_workflow
 from raincheck.errors import RaincheckError
 from raincheck.operations.describe import format_json, printable
-from raincheck.workflows.files import load_workflow_files
+from raincheck.workflows.definition import load_workflow_files
 
 if TYPE_CHECKING:
     from raincheck.workflows.load import Workflows
 
 
-# Text after a line that contains only \b is not rewrapped.
 CHECK_EPILOG = """
 Examples:
 
@@ -61,7 +60,6 @@ def check(
         typer.echo(f"  {definition.name} (version {definition.version}, takes {takes}){description}")
 
 
-# Text after a line that contains only \b is not rewrapped.
 GRAPH_EPILOG = """
 Examples:
 
@@ -94,7 +92,7 @@ def graph(
     """Draw workflows, as Mermaid text or as SVG."""
     try:
         drawn = _draw(load_workflow_files(file), name, kind, allow_many=as_json)
-        text = _as_json(drawn) if as_json else "\n".join(drawn.values())
+        text = format_json(drawn) if as_json else "\n".join(drawn.values())
         if output is None:
             typer.echo(text, nl=not text.endswith("\n"))
         else:
@@ -120,12 +118,6 @@ def _draw(workflows: "Workflows", name: str | None, kind: GraphFormat, *, allow_
     if len(drawn) > 1 and not allow_many:
         return {name: f"%% {name}\n{text}" for name, text in drawn.items()}
     return drawn
-
-
-def _as_json(drawn: dict[str, str]) -> str:
-    from raincheck.operations.describe import format_json
-
-    return format_json(drawn)
 
 
 def _write(path: Path, text: str) -> None:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
-from mcp.client import Transport
 from mcp.client._transport import TransportStreams
 from mcp.shared.memory import create_client_server_memory_streams
 
@@ -30,32 +29,23 @@ from raincheck.cli.exit_codes import (
     fail_with_error,
     find_workflow,
 )
-from raincheck.cli.options import (
-    DEFAULT_CONNECT_TIMEOUT,
-    CallsOption,
-    ConnectionOptions,
-    JsonOption,
-    StoreOption,
-    TimeoutOption,
-    calls_path,
-    open_operator_store,
-)
-from raincheck.cli.options import run_call as run_command
+from raincheck.cli.operator import StoreOption, open_operator_store
+from raincheck.cli.options import CallsOption, ConnectionOptions, JsonOption, TimeoutOption, run_call
 from raincheck.cli.prompts.arguments import as_object, check_arguments, parse_arguments, read_files
-from raincheck.cli.remote.connect import connect_client, silence_library_logs
-from raincheck.cli.remote.saved_calls import DeferredSavedCalls
-from raincheck.cli.remote.session import CallUI, make_reporter
+from raincheck.cli.remote.monitor import CallMonitor
+from raincheck.cli.remote.reporter import CallReporter
+from raincheck.cli.remote.session import connect_client, open_saved_calls, silence_library_logs
+from raincheck.cli.remote.target import CallTarget
 from raincheck.client import TaskRef
 from raincheck.clock import StoreClock, SystemClock
 from raincheck.core.owner import Owner, Scope
-from raincheck.core.payload import Json, decode
 from raincheck.core.records import Task
+from raincheck.core.values import Json, decode
 from raincheck.engine import Engine
 from raincheck.errors import RaincheckError
-from raincheck.operations.describe import format_id
-from raincheck.operations.redact import redact_command
+from raincheck.operations.describe import format_id, redact_command
 from raincheck.operations.select import find_task
-from raincheck.server.identity import FALLBACK_CAPABILITIES
+from raincheck.server.caller import FALLBACK_CAPABILITIES
 from raincheck.server.sdk_compat import lowlevel_of
 from raincheck.stores.base import Store
 from raincheck.stores.factory import resolve_address
@@ -69,39 +59,29 @@ if TYPE_CHECKING:
     from raincheck.workflows.pipelines.pipeline import Pipeline
 
 
-class InProcessTarget:
+class InProcessTarget(CallTarget):
     """A server inside this process. A command that resumes its task later serves the same file."""
 
     ends_with_command = True
-    has_secret = False
 
     def __init__(self, tasks: WorkflowTasks, store: str | None) -> None:
-        self._tasks = tasks
+        self._server = lowlevel_of(tasks.server)
         words = [*_program(), "serve", str(tasks.path), *([] if store is None else ["--store", store])]
         self._redacted = redact_command(words)
         self.display_name = self._redacted.text
         # In the form of a command that was started in this folder.
         self.name = f"cd {shlex.quote(str(Path.cwd()))} && {shlex.join(words)}"
 
-    def connect(self) -> Transport:
-        return self._connected()
-
     @asynccontextmanager
-    async def _connected(self) -> AsyncGenerator[TransportStreams]:
-        server = lowlevel_of(self._tasks.server)
+    async def connect(self) -> AsyncGenerator[TransportStreams]:
+        options = self._server.create_initialization_options()
         async with create_client_server_memory_streams() as (client_streams, server_streams):
-            serving = asyncio.ensure_future(server.run(*server_streams, server.create_initialization_options()))
+            serving = asyncio.ensure_future(self._server.run(*server_streams, options))
             try:
                 yield client_streams
             finally:
                 await client_streams[1].aclose()
                 await asyncio.wait([serving])
-
-    def stderr_tail(self) -> str:
-        return ""
-
-    def hint(self) -> str | None:
-        return None
 
     def redact(self, text: str) -> str:
         return self._redacted.redact(text)
@@ -114,7 +94,6 @@ def _program() -> list[str]:
     return [sys.executable, "-c", "from raincheck.cli import main; main()"]
 
 
-# Text after a line that contains only \b is not rewrapped.
 EPILOG = f"""
 Examples:
 
@@ -154,23 +133,15 @@ def run(
     """Run a workflow here, and wait for its result."""
     if task_id is not None and step is None:
         fail("--task requires --from: name the step to start at", as_json=as_json)
-    # Imported here: the SDK takes most of a second to import, and other commands don't need it.
-    from raincheck.workflows.serve import WorkflowTasks
-
     try:
         tasks = WorkflowTasks(file)
     except RaincheckError as error:
         fail_with_error(error, as_json=as_json)
-    options = ConnectionOptions(
-        headers=None,
-        calls_path=calls,
-        connect_timeout=DEFAULT_CONNECT_TIMEOUT,
-        is_verbose=verbose,
-        as_json=as_json,
-        timeout=timeout,
+    options = ConnectionOptions(calls_path=calls, is_verbose=verbose, as_json=as_json)
+    running = run_workflow(
+        tasks, name, arguments or [], options, store=store, step=step, previous_id=task_id, timeout=timeout
     )
-    request = RunRequest(name, arguments or [], store, step, task_id)
-    run_command(run_workflow(tasks, request, options), as_json=as_json)
+    run_call(running, as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,16 +161,21 @@ async def load_previous_run(
     Raises:
         UsageError: there is no earlier run, or it can't be used.
     """
-    pipeline = _pipeline_with(definition, step)
-    clock = StoreClock()
+    from raincheck.workflows.pipelines.step import find_restorable
+
+    pipeline, clock, address = _pipeline_with(definition, step), StoreClock(), tasks.options.store
     # With an operator's rights: the earlier run may belong to another caller of a server.
-    async with open_operator_store(_store_of(tasks), clock) as store:
+    async with open_operator_store(None if address is None else str(address), clock) as store:
         task = await _find(store, tasks, definition.name, task_id, clock)
         journal = await store.journal(task.id, Scope.everything(), now=clock.now())
     arguments = cast("dict[str, Any]", decode(journal.arguments))
-    before = cast("dict[str, Json]", arguments.pop(RESTORED, {}))
+    inherited = {
+        name: result
+        for name, result in cast("dict[str, Json]", arguments.pop(RESTORED, {})).items()
+        if name in pipeline.plan.order and name != step and step not in pipeline.predecessors(name)
+    }
     checkpoints = {step.name: decode(step.result) for step in journal.steps}
-    restored = _results_to_restore(pipeline, step, before, checkpoints)
+    restored = {**inherited, **find_restorable(pipeline, step, checkpoints)}
     missing = [name for name in pipeline.plan.order if name in pipeline.predecessors(step) and name not in restored]
     count = "the result of 1 step" if len(restored) == 1 else f"the results of {len(restored)} steps"
     echo_err(f"using {count} from task {format_id(task.id)}")
@@ -210,21 +186,6 @@ async def load_previous_run(
     return PreviousRun({name: value for name, value in arguments.items() if name in properties}, restored)
 
 
-def _results_to_restore(
-    pipeline: "Pipeline", step: str, before: dict[str, Json], checkpoints: dict[str, Json]
-) -> dict[str, Json]:
-    from raincheck.workflows.load import find_restorable
-
-    inherited = {
-        name: result for name, result in before.items() if name != step and _is_not_after(pipeline, name, step)
-    }
-    return {**inherited, **find_restorable(pipeline, step, checkpoints)}
-
-
-def _is_not_after(pipeline: "Pipeline", name: str, step: str) -> bool:
-    return name in pipeline.plan.order and step not in pipeline.predecessors(name)
-
-
 def _pipeline_with(definition: WorkflowDefinition, step: str) -> "Pipeline":
     from raincheck.workflows.pipelines.pipeline import Pipeline
 
@@ -233,11 +194,6 @@ def _pipeline_with(definition: WorkflowDefinition, step: str) -> "Pipeline":
     if step not in definition.plan.order:
         raise UsageError(f"{definition.name} has no step {step!r}: its steps are {', '.join(definition.plan.order)}")
     return definition
-
-
-def _store_of(tasks: WorkflowTasks) -> str | None:
-    store = tasks.options.store
-    return None if store is None else str(store)
 
 
 async def _find(store: Store, tasks: WorkflowTasks, name: str, task_id: str | None, clock: StoreClock) -> Task:
@@ -260,20 +216,6 @@ async def _find(store: Store, tasks: WorkflowTasks, name: str, task_id: str | No
     return ended[0]
 
 
-@dataclass(frozen=True, slots=True)
-class RunRequest:
-    """The workflow to run, with its arguments and the step to start at."""
-
-    name: str
-    arguments: list[str]
-    """The workflow's arguments, as typed."""
-    store: str | None
-    step: str | None
-    """The step to start at; None for the first step."""
-    task_id: str | None
-    """The task to take results from; None for the latest run."""
-
-
 class _StepLogHandler(logging.Handler):
     """Prints the exceptions of steps: the user of this command is the operator, and there is no other log."""
 
@@ -292,49 +234,51 @@ class _StepLogHandler(logging.Handler):
             logger.removeHandler(handler)
 
 
-async def run_workflow(tasks: WorkflowTasks, request: RunRequest, options: ConnectionOptions) -> ExitCode:
+async def run_workflow(
+    tasks: WorkflowTasks,
+    name: str,
+    words: list[str],
+    options: ConnectionOptions,
+    *,
+    store: str | None,
+    step: str | None,
+    previous_id: str | None,
+    timeout: float | None,  # noqa: ASYNC109 - the task keeps running after it
+) -> ExitCode:
     """Run a workflow, and wait for its result.
 
+    With a step to start at, results are taken from the task `previous_id`, or else from the latest run.
+
     Raises:
-        UsageError: it can't be run with this request.
+        UsageError: it can't be run so.
     """
     if not options.is_verbose:
         silence_library_logs()
-    definition, inputs = find_workflow(tasks.path, tasks.definitions, request.name), read_files(request.arguments)
-    tasks.configure(store=request.store)
+    definition, inputs = find_workflow(tasks.path, tasks.definitions, name), read_files(words)
+    tasks.configure(store=store)
     if isinstance(resolve_address(tasks.options.store), MemoryAddress):
         raise UsageError(
             "a store in memory ends with this command, so its tasks could not be resumed: name a file with --store"
         )
-    target, saved_calls = InProcessTarget(tasks, request.store), DeferredSavedCalls(calls_path(options.calls_path))
-    # Fail before there is a task if the saved calls can't be used.
-    await saved_calls.list_refs()
-    reporter, ui = make_reporter(target, saved_calls, options), CallUI(request.name, options.timeout)
-    previous = await _load_previous(tasks, definition, request)
+    target, saved_calls = InProcessTarget(tasks, store), await open_saved_calls(options)
+    reporter, monitor = CallReporter(target, saved_calls, options), CallMonitor(name, timeout)
+    previous = PreviousRun({}, None)
+    if step is not None:
+        previous = await load_previous_run(tasks, definition, step, previous_id)
     new_arguments = parse_arguments(inputs, definition.input_schema)
     arguments = {**previous.arguments, **new_arguments}
-    check_arguments(request.name, arguments, definition.input_schema, verb="run")
+    check_arguments(name, arguments, definition.input_schema, verb="run")
     _warn_changed_arguments(previous, new_arguments)
-    with ui.open(), _StepLogHandler.attached(is_verbose=options.is_verbose):
-        async with tasks.running() as engine:
-            guard = ui.monitor.wait_for_server
-            async with connect_client(
-                target,
-                saved_calls=saved_calls,
-                elicitation_callback=ui.prompter,
-                timeout=options.connect_timeout,
-                guard=guard,
-            ) as client:
-                ui.monitor.start_timeout()
-                task_ref = await _submit(engine, target, definition, arguments, previous)
-                await saved_calls.add(task_ref)
-                return await ui.wait_for_end(client.resume(task_ref), reporter)
-
-
-async def _load_previous(tasks: WorkflowTasks, definition: WorkflowDefinition, request: RunRequest) -> PreviousRun:
-    if request.step is None:
-        return PreviousRun({}, None)
-    return await load_previous_run(tasks, definition, request.step, request.task_id)
+    with monitor.open(), _StepLogHandler.attached(is_verbose=options.is_verbose):
+        async with (
+            tasks.running() as engine,
+            connect_client(target, options.connect_timeout, monitor=monitor, saved_calls=saved_calls) as client,
+        ):
+            monitor.start_timeout()
+            task_ref = await _submit(engine, target, definition, arguments, previous)
+            await saved_calls.add(task_ref)
+            handle = client.resume(task_ref)
+            return await reporter.finish(monitor.wait_for_result(handle), handle, monitor)
 
 
 def _warn_changed_arguments(previous: PreviousRun, new_arguments: dict[str, Any]) -> None:

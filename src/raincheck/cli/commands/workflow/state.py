@@ -7,14 +7,15 @@ from typing import Annotated
 
 import typer
 
-from raincheck.cli.options import ACTOR, JsonOption, StoreOption, open_operator_store, run_on_store
+from raincheck.cli.operator import ACTOR, StoreOption, open_operator_store, store_command
+from raincheck.cli.options import JsonOption
 from raincheck.cli.prompts.arguments import parse_arguments, read_files
 from raincheck.clock import Clock
-from raincheck.core.limits import Limits
+from raincheck.core.policies import Limits
 from raincheck.core.records import Task
 from raincheck.engine import Toolbox
 from raincheck.engine.instances import WorkflowInstances
-from raincheck.engine.submit import EngineDeps
+from raincheck.engine.tool import EngineDeps
 from raincheck.engine.workflow import AvailableTransition
 from raincheck.errors import TaskError
 from raincheck.operations.describe import format_id, format_json, printable
@@ -23,7 +24,6 @@ from raincheck.operations.serialize import load_task_document, serialize_task
 from raincheck.stores.base import Store
 from raincheck.wire.fallback_text import clip_text
 
-# Text after a line that contains only \b is not rewrapped.
 STATE_EPILOG = """
 Examples:
 
@@ -60,33 +60,31 @@ class DefinitionUnavailable(NotAnInstance):
     """The definition of the instance's workflow is not stored."""
 
 
-def state(ctx: typer.Context, task_id: IdArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
+@store_command
+async def state(clock: Clock, task_id: IdArgument, store: StoreOption = None, as_json: JsonOption = False) -> bool:
     """Show the state of a workflow instance, and its transitions."""
-
-    async def work(clock: Clock) -> bool:
-        async with open_operator_store(store, clock) as opened:
-            task = await find_task(opened, task_id, now=clock.now())
-            state_name = _state_of(task)
-            data = (await load_task_document(opened, task, now=clock.now()))["variables"] or {}
-            transitions = () if task.is_terminal else await _available(opened, task, clock)
-        if as_json:
-            listed = None if transitions is None else [asdict(transition) for transition in transitions]
-            typer.echo(format_json({**serialize_task(task), "data": data, "transitions": listed}))
-            return True
-        typer.echo(f"{_format_instance(task)} is in {printable(state_name)}, and {task.status}")
-        if data:
-            typer.echo(f"  its data: {printable(clip_text(json.dumps(data, ensure_ascii=False), MAX_DATA_LENGTH))}")
-        if transitions is None:
-            typer.echo(f"  {DEFINITION_UNAVAILABLE}")
-        for transition in transitions or ():
-            typer.echo(f"  {_describe_transition(transition)}")
+    async with open_operator_store(store, clock) as opened:
+        task = await find_task(opened, task_id, now=clock.now())
+        state_name = _state_of(task)
+        data = (await load_task_document(opened, task, now=clock.now()))["variables"] or {}
+        transitions = () if task.is_terminal else await _available(opened, task, clock)
+    if as_json:
+        listed = None if transitions is None else [asdict(transition) for transition in transitions]
+        typer.echo(format_json({**serialize_task(task), "data": data, "transitions": listed}))
         return True
+    typer.echo(f"{_format_instance(task)} is in {printable(state_name)}, and {task.status}")
+    if data:
+        typer.echo(f"  its data: {printable(clip_text(json.dumps(data, ensure_ascii=False), MAX_DATA_LENGTH))}")
+    if transitions is None:
+        typer.echo(f"  {DEFINITION_UNAVAILABLE}")
+    for transition in transitions or ():
+        typer.echo(f"  {_describe_transition(transition)}")
+    return True
 
-    run_on_store(ctx, work)
 
-
-def take(
-    ctx: typer.Context,
+@store_command
+async def take(
+    clock: Clock,
     task_id: IdArgument,
     action: Annotated[str, typer.Argument(metavar="TRANSITION", help="A transition from its current state.")],
     words: Annotated[
@@ -97,22 +95,18 @@ def take(
     ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
-) -> None:
+) -> bool:
     """Take a transition of a workflow instance, if its workflow allows that now."""
-
-    async def work(clock: Clock) -> bool:
-        data = parse_arguments(await asyncio.to_thread(read_files, words or ()), {})
-        async with open_operator_store(store, clock) as opened:
-            task = await find_task(opened, task_id, now=clock.now())
-            instances = await _open_instances(opened, task, clock)
-            after = await instances.transition(task.id, action, owner=task.owner, actor=ACTOR, reason=reason, data=data)
-        if as_json:
-            typer.echo(format_json(serialize_task(after)))
-            return True
-        typer.echo(f"{_format_instance(after)} is now in {printable(_state_of(after))}")
+    data = parse_arguments(await asyncio.to_thread(read_files, words or ()), {})
+    async with open_operator_store(store, clock) as opened:
+        task = await find_task(opened, task_id, now=clock.now())
+        instances = await _open_instances(opened, task, clock)
+        after = await instances.transition(task.id, action, owner=task.owner, actor=ACTOR, reason=reason, data=data)
+    if as_json:
+        typer.echo(format_json(serialize_task(after)))
         return True
-
-    run_on_store(ctx, work)
+    typer.echo(f"{_format_instance(after)} is now in {printable(_state_of(after))}")
+    return True
 
 
 async def _available(store: Store, task: Task, clock: Clock) -> tuple[AvailableTransition, ...] | None:

@@ -1,1 +1,0 @@
-"""Checks of a workflow beyond its schema."""
