@@ -1,16 +1,23 @@
-"""Validate values against JSON Schemas.
+"""Validate values against JSON Schemas, in a time that grows no faster than the value.
 
-No schema makes the program fetch anything: only references within the schema are resolved. `jsonschema` is imported on
-first use, which takes a tenth of a second, since most programs never need it.
+Callers choose the values, and other servers choose schemas, so neither may stop the program. Patterns are matched by
+the engine of `pydantic`, which takes linear time and so has no look-around and no back-references. No schema makes the
+program fetch anything: only references within the schema are resolved.
+
+`jsonschema` is imported on first use, which takes a tenth of a second, since most programs never need it.
 """
 
+# ruff: noqa: ANN401 - the stubs of jsonschema and pydantic leave types open
+
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from functools import cache, lru_cache, partial
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError
 
-Schema = Mapping[str, Any]
+Schema: TypeAlias = Mapping[str, Any]
+Errors: TypeAlias = "Iterator[ValidationError]"
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 """The dialect of a schema that declares no other."""
@@ -29,7 +36,7 @@ def check_schema(schema: Schema, *, dialect: str | None = None) -> None:
     """Check that a schema is valid in a dialect: by default, in the one that it declares.
 
     Raises:
-        InvalidSchema: it is invalid.
+        InvalidSchema: it is invalid, has a pattern that can't be matched in linear time, or refers to another document.
     """
     from jsonschema.exceptions import SchemaError
 
@@ -37,6 +44,21 @@ def check_schema(schema: Schema, *, dialect: str | None = None) -> None:
         _validator_class(schema if dialect is None else {"$schema": dialect}).check_schema(schema)
     except SchemaError as error:
         raise InvalidSchema(error.message, tuple(error.absolute_path)) from error
+    subschemas = list(_subschemas(schema))
+    documents = {str(subschema.get("$id")) for subschema in subschemas}
+    for subschema in subschemas:
+        patterns = cast("Mapping[str, object]", subschema.get("patternProperties", {}))
+        for pattern in (*patterns, *([subschema["pattern"]] if "pattern" in subschema else [])):
+            _compile(pattern)
+        if patterns and any("unevaluatedProperties" in other for other in subschemas):
+            raise InvalidSchema("patternProperties and unevaluatedProperties can't be used in one schema")
+        for keyword in ("$ref", "$dynamicRef"):
+            document = str(subschema.get(keyword, "")).partition("#")[0]
+            if document and document not in documents:
+                raise InvalidSchema(
+                    f"the reference {subschema[keyword]!r} is to another document, which is never fetched: copy what "
+                    f"it refers to into $defs"
+                )
 
 
 class SchemaValidator:
@@ -48,7 +70,7 @@ class SchemaValidator:
         # The registry is empty, so that no reference is fetched.
         self._validator = _validator_class(schema)(schema, registry=Registry[Any]())
 
-    def errors(self, value: object) -> "Iterator[ValidationError]":
+    def errors(self, value: object) -> Errors:
         """Yield the errors of a value.
 
         Raises:
@@ -62,8 +84,106 @@ class SchemaValidator:
             raise InvalidSchema(str(error)) from error
 
 
-def _validator_class(schema: Schema) -> Any:  # noqa: ANN401 - its stubs leave types open
+def _validator_class(schema: Schema) -> Any:
     from jsonschema import Draft202012Validator
     from jsonschema.validators import validator_for
 
-    return validator_for(schema, default=Draft202012Validator)
+    return _in_linear_time(validator_for(schema, default=Draft202012Validator))
+
+
+@cache
+def _in_linear_time(dialect: Any) -> Any:
+    """Return a validator of the dialect without the keywords whose time a caller could make grow without a bound."""
+    from jsonschema import validators
+
+    keywords: dict[str, Any] = {
+        "pattern": _check_pattern,
+        "patternProperties": _check_pattern_properties,
+        "additionalProperties": _check_additional_properties,
+        "uniqueItems": _check_unique_items,
+    }
+    return cast("Any", validators).extend(dialect, keywords)
+
+
+@lru_cache(maxsize=512)
+def _compile(pattern: str) -> Any:
+    from pydantic_core import SchemaError, core_schema
+    from pydantic_core import SchemaValidator as Matcher
+
+    try:
+        return Matcher(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))
+    except SchemaError as error:
+        reason = str(error).strip().splitlines()[-1].removeprefix("error: ")
+        raise InvalidSchema(f"the pattern {pattern!r} can't be used: {reason}") from error
+
+
+def _matches(pattern: str, text: str) -> bool:
+    return _compile(pattern).isinstance_python(text)
+
+
+def _subschemas(schema: Schema) -> Iterator[Mapping[str, Any]]:
+    """Yield a schema and all schemas in it, where its dialect has schemas."""
+    from referencing import Resource
+    from referencing.jsonschema import DRAFT202012, specification_with
+
+    dialect = specification_with(str(schema.get("$schema", DIALECT)), default=DRAFT202012)
+    found: list[Resource[Any]] = [Resource(schema, dialect)]
+    while found:
+        resource = found.pop()
+        # The others are true or false.
+        if isinstance(resource.contents, Mapping):
+            yield cast("Mapping[str, Any]", resource.contents)
+        found.extend(resource.subresources())
+
+
+def _check_pattern(validator: Any, pattern: str, value: Any, _: Schema) -> Errors:
+    from jsonschema import ValidationError
+
+    if validator.is_type(value, "string") and not _matches(pattern, value):
+        yield ValidationError(f"{value!r} does not match {pattern!r}")
+
+
+def _check_pattern_properties(validator: Any, patterns: Mapping[str, Any], value: Any, _: Schema) -> Errors:
+    if validator.is_type(value, "object"):
+        for pattern, subschema in patterns.items():
+            for name in filter(partial(_matches, pattern), value):
+                yield from validator.descend(value[name], subschema, path=name, schema_path=pattern)
+
+
+def _check_additional_properties(validator: Any, allowed: Any, value: Any, schema: Schema) -> Errors:
+    from jsonschema import ValidationError
+
+    if not validator.is_type(value, "object"):
+        return
+    patterns: Mapping[str, Any] = schema.get("patternProperties", {})
+    named: Mapping[str, Any] = schema.get("properties", {})
+    extras = [name for name in value if name not in named and not any(_matches(pattern, name) for pattern in patterns)]
+    if validator.is_type(allowed, "object"):
+        for name in extras:
+            yield from validator.descend(value[name], allowed, path=name)
+    elif not allowed and extras:
+        names = ", ".join(map(repr, sorted(extras)))
+        if patterns:
+            verb, choices = "does" if len(extras) == 1 else "do", ", ".join(map(repr, sorted(patterns)))
+            yield ValidationError(f"{names} {verb} not match any of the regexes: {choices}")
+        else:
+            verb = "was" if len(extras) == 1 else "were"
+            yield ValidationError(f"Additional properties are not allowed ({names} {verb} unexpected)")
+
+
+def _check_unique_items(validator: Any, is_unique: Any, value: Any, _: Schema) -> Errors:
+    from jsonschema import ValidationError
+
+    if is_unique and validator.is_type(value, "array") and len(set(map(_hashable, value))) < len(value):
+        yield ValidationError(f"{value!r} has non-unique elements")
+
+
+def _hashable(value: Any) -> object:
+    """Return objects that are equal for values that JSON Schema considers equal: 1 and 1.0, but not 1 and true."""
+    if isinstance(value, bool):
+        return "bool", value
+    if isinstance(value, list):
+        return tuple(map(_hashable, cast("list[Any]", value)))
+    if isinstance(value, Mapping):
+        return frozenset((name, _hashable(item)) for name, item in cast("Mapping[str, Any]", value).items())
+    return value
