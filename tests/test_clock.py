@@ -3,7 +3,7 @@
 import re
 from datetime import UTC, datetime, timedelta
 
-from raincheck.clock import Clock, SystemClock, new_task_id
+from raincheck.clock import Clock, SteadyClock, SystemClock, new_task_id
 from raincheck.core.values import check_name
 
 
@@ -36,3 +36,72 @@ def test_later_ids_sort_after_earlier_ones() -> None:
     moments = [NOW - timedelta(days=9_000), NOW, NOW + timedelta(milliseconds=1), NOW + timedelta(days=90_000)]
     ids = [new_task_id(moment) for moment in moments]
     assert ids == sorted(ids)
+
+
+class ScriptedMachine:
+    """The two clocks of a machine, which a test moves."""
+
+    def __init__(self) -> None:
+        self.time = NOW
+        self.elapsed = 0.0
+
+    def clock(self) -> SteadyClock:
+        class MachineClock(SteadyClock):
+            monotonic = staticmethod(lambda: self.elapsed)
+
+        return MachineClock(lambda: self.time)
+
+    def run_for(self, seconds: float) -> None:
+        self.time += timedelta(seconds=seconds)
+        self.elapsed += seconds
+
+    def set_time(self, seconds: float) -> None:
+        """Set the clock forward or back."""
+        self.time += timedelta(seconds=seconds)
+
+
+def test_a_steady_clock_shows_the_time_of_a_machine_whose_clock_is_not_set_back() -> None:
+    machine = ScriptedMachine()
+    clock = machine.clock()
+    machine.run_for(10)
+    assert clock.now() == machine.time
+    # The machine slept, or its clock was corrected.
+    machine.set_time(3_600)
+    assert clock.now() == machine.time
+
+
+def test_a_steady_clock_continues_when_the_machine_is_set_back() -> None:
+    machine = ScriptedMachine()
+    clock = machine.clock()
+    machine.run_for(10)
+    machine.set_time(-3_600)
+    assert clock.now() == NOW + timedelta(seconds=10)
+    machine.run_for(5)
+    assert clock.now() == NOW + timedelta(seconds=15)
+    # Once the machine's clock is right again, so is this one.
+    machine.set_time(3_600)
+    machine.run_for(1)
+    assert clock.now() == machine.time == NOW + timedelta(seconds=16)
+
+
+def test_a_steady_clock_stands_still_during_a_small_correction() -> None:
+    machine = ScriptedMachine()
+    clock = machine.clock()
+    machine.run_for(10)
+    before = clock.now()
+    machine.set_time(-0.5)
+    assert clock.now() == before
+    machine.run_for(0.75)
+    assert clock.now() == before + timedelta(seconds=0.25) == machine.time
+
+
+def test_a_steady_clock_continues_from_a_moment_that_has_passed_elsewhere() -> None:
+    machine = ScriptedMachine()
+    clock = machine.clock()
+    assert clock.continue_from(NOW - timedelta(days=1)) == timedelta(0)
+    assert clock.now() == NOW
+    assert clock.continue_from(NOW + timedelta(hours=1)) == timedelta(hours=1)
+    machine.run_for(2)
+    assert clock.now() == NOW + timedelta(hours=1, seconds=2)
+    # Opened again, with a moment of its own.
+    assert clock.continue_from(NOW + timedelta(hours=1, seconds=2)) == timedelta(hours=1)

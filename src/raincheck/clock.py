@@ -5,10 +5,11 @@ Pure code does not read the time or draw ids itself: both are passed in.
 
 import asyncio
 import secrets
+import threading
 import time
 from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Protocol
 
@@ -65,6 +66,44 @@ class SystemClock:
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> Callable[[], object]:
         return Timer(seconds, callback).cancel
+
+
+CLOCK_STEP = timedelta(seconds=1)
+"""A difference between this machine's clock and the time that has passed, from which on the clock was set."""
+
+
+class SteadyClock(SystemClock):
+    """A clock that never runs backwards, for a store whose leases and sleeps are moments of this machine's clock.
+
+    If the machine's clock is set back, this one continues from where it was and stays ahead, until the machine's clock
+    is set forward again. A store calls `continue_from` when it is opened, so that a restart changes nothing.
+    """
+
+    def __init__(self, read: Callable[[], datetime] | None = None) -> None:
+        self._read = read or partial(datetime.now, UTC)
+        self._ahead = timedelta(0)
+        self._last_read = self._read(), self.monotonic()
+        self._latest = self._last_read[0]
+        self._lock = threading.Lock()
+
+    def now(self) -> datetime:
+        with self._lock:
+            time, elapsed = self._read(), self.monotonic()
+            last_time, last_elapsed = self._last_read
+            self._last_read = time, elapsed
+            set_back = timedelta(seconds=elapsed - last_elapsed) - (time - last_time)
+            if abs(set_back) > CLOCK_STEP:
+                self._ahead = max(self._ahead + set_back, timedelta(0))
+            self._latest = max(self._latest, time + self._ahead)
+            return self._latest
+
+    def continue_from(self, moment: datetime) -> timedelta:
+        """Run ahead of the machine's clock if this moment has passed already. Return by how much."""
+        behind = moment - self.now()
+        if behind > CLOCK_STEP:
+            with self._lock:
+                self._ahead += behind
+        return self._ahead
 
 
 class StoreClock(SystemClock):

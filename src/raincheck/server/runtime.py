@@ -197,15 +197,18 @@ class ServerRuntime:
             self.header_key = await store.get_or_create_secret("owners")
             self.cursor_key = await store.get_or_create_secret("cursors")
             self.is_durable = store.capabilities.durable
-            if isinstance(options.clock, StoreClock):
-                options.clock.use(store.capabilities.clock)
+            clock: Clock | None = options.clock
+            if isinstance(clock, StoreClock):
+                clock.use(store.capabilities.clock)
+                # An engine uses its store's clock by itself.
+                clock = None
             logger.info("the tasks of %r are stored in %s", options.namespace, store)
             engine = Engine(
                 store,
                 self._toolbox,
                 namespace=options.namespace,
                 settings=options.settings,
-                clock=options.clock,
+                clock=clock,
                 works=options.works,
                 observer=AuditLog(store),
             )

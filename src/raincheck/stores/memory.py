@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import takewhile
 
+from raincheck.clock import SteadyClock
 from raincheck.core.change import Change, Creation
 from raincheck.core.effects import queue_key, turn_after, turn_group
 from raincheck.core.histogram import DurationHistogram
@@ -219,9 +220,8 @@ def _groups_of(task: Task) -> tuple[Hashable, Hashable]:
 class MemoryStore:
     """A store that keeps tasks until the process ends. For tests, and for servers whose tasks need not survive."""
 
-    capabilities = Capabilities(durable=False, shared=False)
-
     def __init__(self) -> None:
+        self.capabilities = Capabilities(durable=False, shared=False, clock=SteadyClock())
         self._documents = IndexedDocuments()
         self._secrets: dict[str, bytes] = {}
         self._feeds = ChangeBroadcaster()

@@ -187,6 +187,18 @@ SELECT
 -- Extend a lease, if the attempt still holds the task.
 UPDATE tasks SET lease_expires_at = :until WHERE id = :id AND fence = :fence AND phase = 'running' RETURNING pk;
 
+-- name: put_latest_time
+-- Note that this time has passed.
+INSERT INTO clock (pk, latest) VALUES (1, :now) ON CONFLICT (pk) DO UPDATE SET latest = max(latest, excluded.latest);
+
+-- name: latest_time
+-- A time that has passed: when a lease was last extended, a running task changed, or a task was created.
+SELECT max(
+    coalesce((SELECT latest FROM clock WHERE pk = 1), 0),
+    coalesce((SELECT max(updated_at) FROM tasks WHERE lease_expires_at IS NOT NULL), 0),
+    coalesce((SELECT max(created_at) FROM tasks), 0)
+);
+
 -- name: tasks_past_lease
 -- Running tasks whose lease has expired.
 SELECT * FROM tasks WHERE lease_expires_at <= :now ORDER BY lease_expires_at LIMIT :limit;

@@ -182,3 +182,9 @@ CREATE TABLE definitions (
     body BLOB NOT NULL,
     PRIMARY KEY (namespace, tool, tool_version)
 ) STRICT, WITHOUT ROWID;
+
+-- The latest time of this file, written when leases are extended, so that its time does not run backwards after a restart.
+CREATE TABLE clock (
+    pk INTEGER PRIMARY KEY CHECK (pk = 1),
+    latest INTEGER NOT NULL
+) STRICT;

@@ -6,6 +6,7 @@ for each other in SQLite, for the length of a commit.
 
 import asyncio
 import json
+import logging
 import os
 import sqlite3
 from collections.abc import Callable, Generator, Sequence
@@ -15,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar, get_args
 
+from raincheck.clock import SteadyClock
 from raincheck.core.change import Change, Creation
 from raincheck.core.policies import Quota
 from raincheck.core.records import Task, TaskId
@@ -25,6 +27,7 @@ from raincheck.stores.requests import (
     ClaimRequest,
     HeldAttempt,
 )
+from raincheck.stores.sql import to_datetime
 from raincheck.stores.sql_store import Plan, SqlStore
 from raincheck.stores.sqlite import writes
 from raincheck.stores.sqlite.connection import (
@@ -43,6 +46,8 @@ from raincheck.stores.sqlite.threads import ConnectionThread, GroupCommitThread,
 from raincheck.stores.sqlite.writes import QUERIES
 from raincheck.stores.url import Synchronous
 
+logger = logging.getLogger(__name__)
+
 BUSY_INTERVAL = 0.025
 IDLE_INTERVAL = 0.25
 IDLE_AFTER_POLLS = 40
@@ -60,6 +65,11 @@ class ChangeBatch(NamedTuple):
     newest: int
     task_ids: frozenset[TaskId]
     has_gap: bool
+
+
+def read_latest_time(connection: sqlite3.Connection) -> int:
+    """Return a time that has passed, in microseconds: the latest that the file knows of."""
+    return connection.execute(QUERIES["latest_time"]).fetchone()[0]
 
 
 def log_changes(connection: sqlite3.Connection, task_ids: tuple[TaskId, ...], origin: str) -> None:
@@ -111,7 +121,6 @@ class SqliteStore(SqlStore):
     moments, but no more. `lock_timeout` is how many seconds to wait for other processes.
     """
 
-    capabilities = Capabilities(durable=True, shared=True)
     needs_row_locks = False
     damaged = CorruptData
     encode_tools = staticmethod(writes.encode_tools)
@@ -134,6 +143,8 @@ class SqliteStore(SqlStore):
         self._reader: ConnectionThread | None = None
         self._writer: GroupCommitThread | None = None
         self._identity: FileIdentity | None = None
+        self._clock = SteadyClock()
+        self.capabilities = Capabilities(durable=True, shared=True, clock=self._clock)
 
     def __repr__(self) -> str:
         return f"SqliteStore({str(self._path)!r})"
@@ -160,6 +171,17 @@ class SqliteStore(SqlStore):
         reader = ConnectionThread("raincheck-read", str(path), read)
         await open_threads(reader, writer)
         self._writer, self._reader = writer, reader
+        try:
+            ahead = self._clock.continue_from(to_datetime(await reader.submit(read_latest_time)))
+        except BaseException:
+            await self._disconnect()
+            raise
+        if ahead:
+            logger.warning(
+                "store %s: this machine's clock was set back: tasks continue with a clock that is %.0f s ahead of it",
+                path,
+                ahead.total_seconds(),
+            )
 
     async def _disconnect(self) -> None:
         reader, writer = self._reader, self._writer
@@ -172,6 +194,7 @@ class SqliteStore(SqlStore):
             self._path, synchronous=self.synchronous, lock_timeout=self._lock_timeout, connect=self._connect
         )
         handle._must_exist, handle._identity = True, self._identity
+        handle._clock, handle.capabilities = self._clock, self.capabilities
         return handle
 
     async def create(
@@ -186,7 +209,7 @@ class SqliteStore(SqlStore):
         return await self._transact(partial(writes.claim, request=request, now=now))
 
     async def extend_leases(self, held: Sequence[HeldAttempt], *, until: datetime) -> frozenset[TaskId]:
-        return await self._transact(partial(writes.extend_leases, held=held, until=until))
+        return await self._transact(partial(writes.extend_leases, held=held, until=until, now=self._clock.now()))
 
     async def prune(self, *, now: datetime, limit: int, only: Sequence[TaskId] | None = None) -> tuple[TaskId, ...]:
         return await self._transact(partial(writes.prune, now=now, limit=limit, only=only))

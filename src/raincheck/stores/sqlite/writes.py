@@ -249,8 +249,9 @@ def _tasks(connection: sqlite3.Connection, query: str, parameters: Mapping[str, 
 
 
 def extend_leases(
-    connection: sqlite3.Connection, held: Sequence[HeldAttempt], until: datetime
+    connection: sqlite3.Connection, held: Sequence[HeldAttempt], until: datetime, now: datetime
 ) -> WriteResult[frozenset[TaskId]]:
+    connection.execute(QUERIES["put_latest_time"], {"now": sql.to_micros(now)})
     lost = frozenset(
         attempt.task_id
         for attempt in held
