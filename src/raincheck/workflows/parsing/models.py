@@ -9,10 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeAlias, cast, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
-from pydantic_core import PydanticCustomError
 
-from raincheck.errors import InvalidValue
-from raincheck.workflows.parsing import source
+from raincheck.workflows.parsing.source import parse_duration, parse_size
 
 Value: TypeAlias = Any
 """JSON whose texts may contain `{{ … }}`."""
@@ -28,35 +26,19 @@ RESERVED_INPUTS = frozenset({"task", RESTORED})
 """Names that no argument may have: the body of a workflow uses them itself."""
 
 
-def _seconds(value: object) -> float:
-    try:
-        return source.parse_duration(value)  # type: ignore[arg-type] # it refuses anything but text and numbers
-    except InvalidValue as error:
-        raise PydanticCustomError("duration", "{message}", {"message": str(error)}) from error
-
-
-def _size(value: object) -> int:
-    try:
-        return source.parse_size(value)  # type: ignore[arg-type] # likewise
-    except InvalidValue as error:
-        raise PydanticCustomError("size", "{message}", {"message": str(error)}) from error
-
-
 def validate_names(names: dict[str, Any]) -> dict[str, Any]:
     """Refuse keys that are not valid names."""
     for name in names:
         if not re.match(NAME, name):
-            raise PydanticCustomError(
-                "name",
-                "{name} is not a valid name: use up to 64 letters, digits, _ and -, and start with a letter",
-                {"name": repr(name)},
+            raise ValueError(
+                f"{name!r} is not a valid name: use up to 64 letters, digits, _ and -, and start with a letter"
             )
     return names
 
 
-Duration = Annotated[float, BeforeValidator(_seconds, json_schema_input_type=str | float)]
+Duration = Annotated[float, BeforeValidator(parse_duration, json_schema_input_type=str | float)]
 TimeoutSeconds = Annotated[Duration, Field(ge=0.001)]
-Size = Annotated[int, BeforeValidator(_size, json_schema_input_type=str | int)]
+Size = Annotated[int, BeforeValidator(parse_size, json_schema_input_type=str | int)]
 Name = Annotated[str, Field(pattern=NAME)]
 EnvName = Annotated[str, Field(pattern=ENV_NAME)]
 Properties = Annotated[dict[str, Any], AfterValidator(validate_names)]
@@ -90,9 +72,9 @@ class ServerModel(StrictModel):
     @model_validator(mode="after")
     def _is_one_of_two(self) -> "ServerModel":
         if (self.command is None) == (self.url is None):
-            raise PydanticCustomError("server", "a server has either a command or a url")
+            raise ValueError("a server has either a command or a url")
         if self.command is not None and self.headers:
-            raise PydanticCustomError("server", "only a server with a url has headers")
+            raise ValueError("only a server with a url has headers")
         return self
 
 
@@ -154,14 +136,11 @@ Scalar: TypeAlias = str | int | float | bool
 FUNCTION = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
 
 
-def conflict_error(message: str) -> PydanticCustomError:
-    """Return the error of a model whose fields conflict with each other."""
-    return PydanticCustomError("together", "{message}", {"message": message})
-
-
 def _long_form(value: object) -> object:
     if isinstance(value, str):
-        raise conflict_error("a command is a list of arguments, such as [git, status]; a shell script is {shell: …}")
+        # pydantic reports no type errors.
+        message = "a command is a list of arguments, such as [git, status]; a shell script is {shell: …}"
+        raise ValueError(message)  # noqa: TRY004
     return {"argv": cast("object", value)} if isinstance(value, list) else value
 
 
@@ -184,7 +163,7 @@ class RunModel(StrictModel):
     @model_validator(mode="after")
     def _is_one_of_two(self) -> "RunModel":
         if (self.argv is None) == (self.shell is None):
-            raise conflict_error("a command has either argv or shell")
+            raise ValueError("a command has either argv or shell")
         return self
 
 
@@ -203,7 +182,7 @@ class HttpModel(StrictModel):
     @model_validator(mode="after")
     def _has_one_body(self) -> "HttpModel":
         if self.body is not None and "body_json" in self.model_fields_set:
-            raise conflict_error("a request has either json or body")
+            raise ValueError("a request has either json or body")
         return self
 
 
@@ -240,7 +219,7 @@ class SampleModel(StrictModel):
     @model_validator(mode="after")
     def _is_one_of_two(self) -> "SampleModel":
         if (self.prompt is None) == (self.messages is None):
-            raise conflict_error("a sample has either a prompt or messages")
+            raise ValueError("a sample has either a prompt or messages")
         return self
 
 
@@ -282,14 +261,14 @@ class ActionModel(StrictModel):
         kinds = [kind for kind in ACTION_KINDS if kind in self.model_fields_set]
         if len(kinds) != 1:
             fault = f"it has {' and '.join(kinds)}" if kinds else "it has no action"
-            raise conflict_error(f"{fault}: give it exactly one of {', '.join(ACTION_KINDS)}")
+            raise ValueError(f"{fault}: give it exactly one of {', '.join(ACTION_KINDS)}")
         kind = kinds[0]
         if kind != "set" and getattr(self, kind) is None:
-            raise conflict_error(f"{kind} is empty: give it a value")
+            raise ValueError(f"{kind} is empty: give it a value")
         if "arguments" in self.model_fields_set and kind not in WITH:
-            raise conflict_error(f"`with` is only for python and workflow: remove it from {kind}")
+            raise ValueError(f"`with` is only for python and workflow: remove it from {kind}")
         if self.timeout is not None and kind in TAKES_NO_TIMEOUT:
-            raise conflict_error(f"{kind} takes no timeout: {TAKES_NO_TIMEOUT[kind]}")
+            raise ValueError(f"{kind} takes no timeout: {TAKES_NO_TIMEOUT[kind]}")
         return self
 
 
@@ -337,7 +316,7 @@ class MachineModel(WorkflowModel):
 def _check_on_error(value: object) -> object:
     if isinstance(value, dict) or value in ("fail", "continue"):
         return cast("object", value)
-    raise PydanticCustomError("on_error", "it must be fail, continue, or {example}", {"example": "{compensate: ID}"})
+    raise ValueError("it must be fail, continue, or {compensate: ID}")
 
 
 class CompensateModel(StrictModel):
@@ -364,11 +343,11 @@ class StepModel(ActionModel):
     @model_validator(mode="after")
     def _has_consistent_options(self) -> "StepModel":
         if self.until is not None and self.max_rounds is None:
-            raise conflict_error("`until` needs `max_rounds`, so that it ends")
+            raise ValueError("`until` needs `max_rounds`, so that it ends")
         if self.until is None and not self.model_fields_set.isdisjoint({"max_rounds", "every"}):
-            raise conflict_error("`max_rounds` and `every` need `until`, which is missing")
+            raise ValueError("`max_rounds` and `every` need `until`, which is missing")
         if self.for_each is None and not self.model_fields_set.isdisjoint({"max_parallel", "min_success_rate"}):
-            raise conflict_error("`max_parallel` and `min_success_rate` need `for_each`, which is missing")
+            raise ValueError("`max_parallel` and `min_success_rate` need `for_each`, which is missing")
         return self
 
 
