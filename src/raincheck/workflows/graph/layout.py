@@ -6,7 +6,7 @@ edge that passes through a layer gets a position in it. Within a layer, items ar
 neighbours, and then moved towards them as far as there is space.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -137,15 +137,13 @@ def _order(rows: list[list[NodePosition]]) -> None:
         is_down = sweep % 2 == 0
         for row in rows if is_down else reversed(rows):
             ranks = {item: rank for items in rows for rank, item in enumerate(items)}
-            row.sort(key=lambda item: _mean([ranks[near] for near in _neighbours(item, is_down=is_down)], ranks[item]))
+            row.sort(key=lambda item: _mean_of_neighbours(item, ranks.__getitem__, is_down=is_down))
 
 
-def _neighbours(item: NodePosition, *, is_down: bool) -> list[NodePosition]:
-    return item.above if is_down else item.below
-
-
-def _mean(values: list[int], default: float) -> float:
-    return sum(values) / len(values) if values else default
+def _mean_of_neighbours(item: NodePosition, value_of: Callable[[NodePosition], float], *, is_down: bool) -> float:
+    """Return the mean value of the neighbours in the previous layer of the sweep, or the item's own without any."""
+    neighbours = (item.above if is_down else item.below) or [item]
+    return sum(map(value_of, neighbours)) / len(neighbours)
 
 
 def _position(rows: list[list[NodePosition]]) -> Size:
@@ -173,18 +171,13 @@ def _position(rows: list[list[NodePosition]]) -> Size:
 
 def _move(row: list[NodePosition], *, is_down: bool) -> None:
     """Move items towards their neighbours without overlap: the mean of pushing from the left and from the right."""
-    preferred = [_preferred_x(item, is_down=is_down) for item in row]
+    preferred = [_mean_of_neighbours(item, lambda near: near.x, is_down=is_down) for item in row]
     rightward, leftward = list(preferred), list(preferred)
     for index in range(1, len(row)):
         rightward[index] = max(rightward[index], rightward[index - 1] + _distance(row[index - 1], row[index]))
         leftward[-index - 1] = min(leftward[-index - 1], leftward[-index] - _distance(row[-index - 1], row[-index]))
     for item, right, left in zip(row, rightward, leftward, strict=True):
         item.x = (right + left) / 2
-
-
-def _preferred_x(item: NodePosition, *, is_down: bool) -> float:
-    neighbours = _neighbours(item, is_down=is_down)
-    return sum(near.x for near in neighbours) / len(neighbours) if neighbours else item.x
 
 
 def _distance(left: NodePosition, right: NodePosition) -> float:

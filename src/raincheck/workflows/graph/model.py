@@ -96,25 +96,21 @@ def clip(text: str, max_length: int = MAX_LINE_LENGTH) -> str:
 
 def graph_of(definition: WorkflowDefinition) -> Graph:
     """Return the graph of a workflow."""
-    return (
-        _pipeline_graph(definition) if isinstance(definition, Pipeline) else _machine_graph(cast("Machine", definition))
-    )
-
-
-END_NODE_KINDS = {"success": NodeKind.SUCCESS, "failure": NodeKind.FAILURE, "cancel": NodeKind.CANCEL}
+    return _pipeline_graph(definition) if isinstance(definition, Pipeline) else _machine_graph(definition)
 
 
 def _machine_graph(machine: Machine) -> Graph:
     nodes = tuple(
-        Node(state.name, _node_kind(state), tuple(_state_lines(state)), is_start=state.name == machine.initial)
+        Node(
+            state.name,
+            NodeKind(state.kind or "state"),
+            tuple(_state_lines(state)),
+            is_start=state.name == machine.initial,
+        )
         for state in machine.states
     )
     edges = tuple(_edge(state, transition) for state in machine.states for transition in state.transitions)
     return Graph(machine.name, machine.description or "", nodes, edges)
-
-
-def _node_kind(state: State) -> NodeKind:
-    return NodeKind.STATE if state.kind is None else END_NODE_KINDS[state.kind]
 
 
 def _state_lines(state: State) -> Iterator[str]:
