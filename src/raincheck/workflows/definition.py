@@ -1,4 +1,4 @@
-"""The interface of a workflow, the files that define workflows, and the errors of invalid files.
+"""The kinds of workflows, the files that define workflows, and the errors of invalid files.
 
 A workflow is a pipeline or a state machine. The server and the CLI serve, list and start both as a
 `WorkflowDefinition`. `InvalidWorkflow` reports every error of the files at once, each with its line.
@@ -8,15 +8,16 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from raincheck.core.json_schema import InvalidSchema, SchemaValidator
 from raincheck.core.values import Json
-from raincheck.engine.tool import TaskTool
 from raincheck.errors import ConfigurationError, InvalidValue
 
 if TYPE_CHECKING:
     from raincheck.workflows.load import Workflows
+    from raincheck.workflows.machines.machine import Machine
+    from raincheck.workflows.pipelines.pipeline import Pipeline
 
 KeyPath: TypeAlias = tuple[str | int, ...]
 """The keys and indexes that lead to a value in a file."""
@@ -25,26 +26,8 @@ Problem: TypeAlias = tuple[KeyPath, str]
 """The path of an error within a part of a file, and its message."""
 
 
-class WorkflowDefinition(Protocol):
-    """A workflow that can be run."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def version(self) -> str: ...
-
-    @property
-    def description(self) -> str | None: ...
-
-    @property
-    def input_schema(self) -> Mapping[str, Json]:
-        """The JSON Schema of its arguments."""
-        ...
-
-    def tool(self) -> TaskTool:
-        """Return the tool that runs its tasks."""
-        ...
+WorkflowDefinition: TypeAlias = "Pipeline | Machine"
+"""A workflow that can be run."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

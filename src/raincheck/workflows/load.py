@@ -18,19 +18,12 @@ from pydantic.json_schema import models_json_schema
 from raincheck.core.json_schema import DIALECT
 from raincheck.core.values import Json
 from raincheck.workflows.definition import Diagnostic, InvalidWorkflow, KeyPath, WorkflowDefinition, files_in
-from raincheck.workflows.machines.from_yaml import build_machine
+from raincheck.workflows.machines.from_yaml import build_machine, check_machine
 from raincheck.workflows.parsing.errors import diagnostics_of, fix_file, fix_workflow, without_paths
-from raincheck.workflows.parsing.models import (
-    ACTION_KINDS,
-    FileModel,
-    MachineModel,
-    PipelineModel,
-    Properties,
-    WorkflowModel,
-)
-from raincheck.workflows.parsing.source import Source, read_source
-from raincheck.workflows.permissions import Permissions, check_permissions, narrow_permissions
-from raincheck.workflows.pipelines.pipeline import Pipeline, build_pipeline
+from raincheck.workflows.parsing.models import ACTION_KINDS, FileModel, MachineModel, PipelineModel, Properties
+from raincheck.workflows.parsing.source import Source, file_error, read_source
+from raincheck.workflows.permissions import Permissions, check_permissions
+from raincheck.workflows.pipelines.pipeline import Pipeline, check_pipeline
 from raincheck.workflows.validation import check_cycles
 
 M = TypeVar("M", bound=BaseModel)
@@ -72,9 +65,12 @@ def load_workflows(path: Path) -> Workflows:
     inputs = {name: draft.input_of(name) for draft in drafts for name in draft.names}
     definitions: dict[str, WorkflowDefinition] = {}
     for draft in drafts:
-        for name, model in draft.models.items() if draft.model is not None else ():
+        if draft.model is None:
+            continue
+        permissions = Permissions.from_model(draft.source.file, draft.model, inputs)
+        for name, model in draft.models.items():
             try:
-                definitions[name] = _definition(draft, name, model, inputs)
+                definitions[name] = _definition(draft, name, model, permissions)
             except InvalidWorkflow as error:
                 diagnostics += error.diagnostics
     sources = {name: draft.source for draft in drafts for name in draft.models}
@@ -96,11 +92,12 @@ def restore_definition(definition: bytes, other_names: Collection[str] = ()) -> 
     draft = _draft(Source.decode(definition))
     if draft.diagnostics or draft.model is None:
         raise InvalidWorkflow(draft.diagnostics)
+    ((name, model),) = draft.models.items()
+    permissions = Permissions.from_model(draft.source.file, draft.model, dict.fromkeys([name, *other_names]))
     current = _read_current(draft.source.file)
     if current is not None:
-        draft.model = narrow_permissions(draft.model, current, draft.source.file.resolve().parent)
-    ((name, model),) = draft.models.items()
-    return _definition(draft, name, model, dict.fromkeys([name, *other_names]))
+        permissions = permissions.narrow(current)
+    return _definition(draft, name, model, permissions)
 
 
 def _read_current(file: Path) -> FileModel | None:
@@ -113,7 +110,7 @@ def _read_current(file: Path) -> FileModel | None:
         return None
     if not file.is_file():
         # Reading anything but a regular file might never end.
-        raise InvalidWorkflow([Diagnostic(str(file), 1, "", "it is no longer a regular file: restore the file")])
+        raise file_error(file, "it is no longer a regular file: restore the file")
     draft = _Draft(read_source(file))
     if not isinstance(draft.source.data, Mapping):
         raise InvalidWorkflow([draft.source.diagnostic((), NO_MAPPING)])
@@ -132,7 +129,7 @@ class _Draft:
     omitted: dict[str, list[KeyPath]] = field(default_factory=dict[str, list[KeyPath]])
     """The paths of each workflow that are left out of its model, since they are invalid."""
     names: tuple[str, ...] = ()
-    models: dict[str, WorkflowModel] = field(default_factory=dict[str, WorkflowModel])
+    models: dict[str, PipelineModel | MachineModel] = field(default_factory=dict[str, PipelineModel | MachineModel])
     diagnostics: list[Diagnostic] = field(default_factory=list[Diagnostic])
 
     def input_of(self, name: str) -> Properties | None:
@@ -143,7 +140,7 @@ class _Draft:
 def _files(path: Path) -> list[Path]:
     files = list(files_in(path))
     if not files:
-        raise InvalidWorkflow([Diagnostic(str(path), 1, "", "this folder has no *.yaml or *.yml file: add one")])
+        raise file_error(path, "this folder has no *.yaml or *.yml file: add one")
     return files
 
 
@@ -153,10 +150,7 @@ def _draft(source: Source) -> _Draft:
         raise InvalidWorkflow([source.diagnostic((), NO_MAPPING)])
     draft.model = _validated(FileModel, source.data, draft, (), fix_file)
     if draft.model is not None:
-        draft.diagnostics += [
-            source.diagnostic(route, message)
-            for route, message in check_permissions(draft.model, source.file.resolve().parent)
-        ]
+        draft.diagnostics += source.diagnostics(check_permissions(draft.model, source.file.resolve().parent))
     workflows = source.data.get("workflows")
     for name, data in workflows.items() if isinstance(workflows, Mapping) else ():
         if isinstance(data, Mapping):
@@ -165,15 +159,12 @@ def _draft(source: Source) -> _Draft:
                 message = "it has both `steps` (a pipeline) and `states` (a state machine): split it into two workflows"
                 draft.diagnostics.append(source.diagnostic(("workflows", name), message))
                 continue
-            model = _validated(_model_for(data), data, draft, ("workflows", name), fix_workflow)
+            # A pipeline has steps. A state machine has states instead.
+            kind = MachineModel if "states" in data else PipelineModel
+            model = _validated(kind, data, draft, ("workflows", name), fix_workflow)
             if model is not None:
                 draft.models[name] = model
     return draft
-
-
-def _model_for(data: Mapping[str, Any]) -> type[WorkflowModel]:
-    """Return the model of a workflow. A pipeline has steps; a state machine has states instead."""
-    return MachineModel if "states" in data else PipelineModel
 
 
 def _validated(
@@ -193,14 +184,21 @@ def _validated(
 
 
 def _definition(
-    draft: _Draft, name: str, model: WorkflowModel, inputs: Mapping[str, Properties | None]
+    draft: _Draft, name: str, model: PipelineModel | MachineModel, permissions: Permissions
 ) -> WorkflowDefinition:
-    assert draft.model is not None  # noqa: S101 - workflows are only built for a file with a model
-    permissions = Permissions.from_model(draft.source.file, draft.model, inputs)
+    """Check a workflow, and build it. Consequences of omitted parts are not reported as errors."""
+    source, omitted = draft.source, draft.omitted.get(name, ())
     if isinstance(model, MachineModel):
-        return build_machine(model, name, draft.source, permissions, draft.omitted.get(name, ()))
-    assert isinstance(model, PipelineModel)  # noqa: S101 - the only other kind
-    return build_pipeline(model, name, draft.source, permissions)
+        problems = check_machine(model, permissions, omitted)
+    else:
+        problems = check_pipeline(model, permissions)
+    diagnostics = source.diagnostics(problems, ("workflows", name))
+    if diagnostics or omitted:
+        raise InvalidWorkflow(diagnostics)
+    version, stored = model.version or source.digest(name), source.encode(name)
+    if isinstance(model, MachineModel):
+        return build_machine(name, model, permissions, version, stored)
+    return Pipeline(name, model, permissions, version, stored)
 
 
 def _duplicate_names(drafts: list[_Draft]) -> Iterator[Diagnostic]:

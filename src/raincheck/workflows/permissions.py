@@ -6,16 +6,19 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from raincheck.errors import InvalidValue
 from raincheck.workflows.definition import Problem
 from raincheck.workflows.expressions.template import AllowedNames, check_texts
-from raincheck.workflows.parsing.models import AllowModel, FileModel, Properties, ServerModel
+from raincheck.workflows.parsing.models import FileModel, Properties, ServerModel
 
 _HOST = re.compile(r"(?P<host>\[[^\[\]]+\]|[^\[\]:]+)(?::(?P<port>[0-9]{1,5}))?")
 _NAME = re.compile(r"[^\x00-\x20:/?#@*%\\\[\]]+")
+
+INHERITED_VARIABLES = ("PATH", "HOME", "LANG")
+"""The environment variables that every command inherits, besides those that the file allows."""
 
 
 @dataclass(frozen=True)
@@ -40,15 +43,35 @@ class Permissions:
             file,
             folder,
             frozenset(_hosts(model.allow.hosts)),
-            tuple(_folders(model.allow.folders, folder)),
+            tuple((folder / path).resolve() for path in model.allow.folders),
             frozenset(model.allow.env),
             model.servers,
             workflows,
         )
 
+    def narrow(self, current: FileModel) -> "Permissions":
+        """Return these permissions without those that the file no longer grants."""
+        now = Permissions.from_model(self.file, current, self.workflows)
+        pairs = [(one, other) for one in self.folders for other in now.folders]
+        return replace(
+            self,
+            hosts=_allowed_by(now.hosts, self.hosts) | _allowed_by(self.hosts, now.hosts),
+            # The inner of two nested folders.
+            folders=tuple(
+                {one for one, other in pairs if one.is_relative_to(other)}
+                | {other for one, other in pairs if other.is_relative_to(one)}
+            ),
+            env=self.env & now.env,
+            servers={name: server for name, server in self.servers.items() if now.servers.get(name) == server},
+        )
+
     def environment(self) -> dict[str, str]:
         """Return the environment variables that expressions may read, if they are set."""
-        return {name: os.environ[name] for name in sorted(self.env) if name in os.environ}
+        return _set_variables(sorted(self.env))
+
+    def command_environment(self) -> dict[str, str]:
+        """Return the environment variables that every command inherits, if they are set."""
+        return _set_variables((*INHERITED_VARIABLES, *sorted(self.env)))
 
     def allows_host(self, host: str, port: int | None) -> bool:
         try:
@@ -60,6 +83,10 @@ class Permissions:
     def allows_folder(self, folder: Path) -> bool:
         """Return whether a command may run in a folder. The path must be absolute, with symbolic links resolved."""
         return any(folder.is_relative_to(allowed) for allowed in (self.folder, *self.folders))
+
+
+def _set_variables(names: Iterable[str]) -> dict[str, str]:
+    return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def normalize_host(text: str) -> str:
@@ -95,39 +122,10 @@ def _hosts(declared: Iterable[str]) -> Iterator[str]:
             yield normalize_host(text)
 
 
-def _folders(declared: Iterable[str], folder: Path) -> Iterator[Path]:
-    return ((folder / path).resolve() for path in declared)
-
-
-def intersect_hosts(left: Iterable[str], right: Iterable[str]) -> frozenset[str]:
-    """Return the hosts that both lists allow. A host without a port is allowed on all ports."""
-    left_hosts, right_hosts = frozenset(_hosts(left)), frozenset(_hosts(right))
-    return frozenset(_allowed_by(right_hosts, left_hosts)) | frozenset(_allowed_by(left_hosts, right_hosts))
-
-
-def _allowed_by(allowed: frozenset[str], hosts: Iterable[str]) -> Iterator[str]:
-    for host in hosts:
-        parts = _HOST.fullmatch(host)
-        if host in allowed or (parts is not None and parts["host"] in allowed):
-            yield host
-
-
-def intersect_folders(left: Iterable[str], right: Iterable[str], folder: Path) -> frozenset[Path]:
-    """Return the folders that both lists allow, with everything in them."""
-    left_folders, right_folders = frozenset(_folders(left, folder)), frozenset(_folders(right, folder))
-    pairs = ((a, b) for a in left_folders for b in right_folders)
-    return frozenset(a if a.is_relative_to(b) else b for a, b in pairs if a.is_relative_to(b) or b.is_relative_to(a))
-
-
-def narrow_permissions(stored: FileModel, current: FileModel, folder: Path) -> FileModel:
-    """Return a stored file model without the permissions that its file no longer grants."""
-    allow = AllowModel(
-        hosts=sorted(intersect_hosts(stored.allow.hosts, current.allow.hosts)),
-        folders=sorted(map(str, intersect_folders(stored.allow.folders, current.allow.folders, folder))),
-        env=sorted(set(stored.allow.env) & set(current.allow.env)),
-    )
-    servers = {name: server for name, server in stored.servers.items() if current.servers.get(name) == server}
-    return stored.model_copy(update={"allow": allow, "servers": servers})
+def _allowed_by(allowed: frozenset[str], hosts: Iterable[str]) -> frozenset[str]:
+    """Return those of the hosts that a list allows. A host without a port is allowed on all ports."""
+    parts = {host: _HOST.fullmatch(host) for host in hosts}
+    return frozenset(host for host, found in parts.items() if host in allowed or (found and found["host"] in allowed))
 
 
 def check_permissions(model: FileModel, folder: Path) -> Iterator[Problem]:

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, cast
+from typing import ClassVar, TypeVar, cast
 
 from raincheck.core.policies import Limits
 from raincheck.core.values import Json, clip, encode
@@ -25,6 +25,8 @@ from raincheck.workflows.definition import Problem
 from raincheck.workflows.expressions.template import ExpressionFailed, Scope
 from raincheck.workflows.parsing.models import ActionModel, ErrorKind, RetryModel
 from raincheck.workflows.permissions import Permissions
+
+R = TypeVar("R")
 
 
 class ActionFailed(RaincheckError):
@@ -220,7 +222,7 @@ async def _record_with_timeout(
     """Record the outcome of work that waits, or that it timed out, and return the record."""
     task = call.task
     if timeout is None:
-        return await task.step(call.name, partial(_return_record, await work()))
+        return await task.step(call.name, partial(return_record, await work()))
     running = asyncio.ensure_future(work())
     timer = asyncio.ensure_future(task.sleep(timeout, name=f"{call.name} timeout"))
     try:
@@ -228,7 +230,7 @@ async def _record_with_timeout(
         is_late = not running.done()
         record = _timeout_record(timeout) if is_late else running.result()
         # Recorded before the work is cancelled, since an attempt that resumes must repeat every request made before.
-        recorded = await task.step(call.name, partial(_return_record, record))
+        recorded = await task.step(call.name, partial(return_record, record))
         if is_late:
             # Its input request, if it made one.
             await WorkflowContext(task).withdraw_input(call.name)
@@ -243,5 +245,6 @@ def _timeout_record(seconds: float | None) -> Json:
     return ActionResult.failed("timeout", f"it took longer than {seconds:g} s").record
 
 
-async def _return_record(record: Json) -> Json:
+async def return_record(record: R) -> R:
+    """Return a record that is already known, as the work of a checkpoint."""
     return record

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from raincheck.core.values import Json
 from raincheck.workflows.actions.base import Action, ActionCall, ActionFailed
-from raincheck.workflows.actions.run import inherited_environment
 from raincheck.workflows.definition import Problem
 from raincheck.workflows.expressions.template import Scope, Template
 from raincheck.workflows.parsing.models import ActionModel, CallModel, ServerModel
@@ -66,8 +65,8 @@ class CallAction(Action):
         from mcp.client.stdio import StdioServerParameters
 
         command = cast("list[str]", server.command)
-        env = {**inherited_environment(), **self._permissions.environment()}
-        return StdioServerParameters(command=command[0], args=command[1:], env=env, cwd=self._permissions.folder)
+        env, folder = self._permissions.command_environment(), self._permissions.folder
+        return StdioServerParameters(command=command[0], args=command[1:], env=env, cwd=folder)
 
 
 def _error_message(error: BaseException) -> str:

@@ -17,8 +17,7 @@ import httpx2
 from raincheck.core.values import Json, encode
 from raincheck.workflows.actions.base import Action, ActionCall, ActionFailed
 from raincheck.workflows.definition import Problem
-from raincheck.workflows.expressions.sandbox import text_of
-from raincheck.workflows.expressions.template import ExpressionFailed, Template, has_expressions
+from raincheck.workflows.expressions.template import Template, has_expressions, rendered_texts
 from raincheck.workflows.parsing.models import ActionModel, HttpModel
 from raincheck.workflows.permissions import Permissions
 
@@ -26,16 +25,6 @@ MAX_REDIRECTS = 5
 DEFAULT_PORTS = {"http": 80, "https": 443}
 IDLE_TIMEOUT = 60.0
 """Seconds without data from the server, unless the step's own timeout expires before."""
-
-
-@dataclass(frozen=True, slots=True)
-class HttpResponse:
-    """The response of a server."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-    charset: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +38,8 @@ class HttpRequest:
     max_body: int
 
 
-async def fetch(request: HttpRequest, permissions: Permissions | None) -> HttpResponse:
-    """Send a request, and follow redirects.
+async def fetch(request: HttpRequest, permissions: Permissions | None) -> tuple[httpx2.Response, bytes]:
+    """Send a request, follow redirects, and return the response with its body.
 
     Without permissions every host is allowed, but redirects are not followed.
 
@@ -78,7 +67,9 @@ def _make_client() -> httpx2.AsyncClient:
     return httpx2.AsyncClient(timeout=IDLE_TIMEOUT, follow_redirects=False)
 
 
-async def _follow(client: httpx2.AsyncClient, request: HttpRequest, permissions: Permissions | None) -> HttpResponse:
+async def _follow(
+    client: httpx2.AsyncClient, request: HttpRequest, permissions: Permissions | None
+) -> tuple[httpx2.Response, bytes]:
     # First the URL as the author wrote it, for a message about that, and then as the client parses it.
     check_url(request.url, permissions)
     built = client.build_request(request.method, request.url, headers=dict(request.headers), content=request.body)
@@ -88,7 +79,7 @@ async def _follow(client: httpx2.AsyncClient, request: HttpRequest, permissions:
         try:
             following = response.next_request
             if following is None or permissions is None:
-                return await _read(response, request.max_body)
+                return response, await _read(response, request.max_body)
         finally:
             await response.aclose()
         built = following
@@ -114,14 +105,13 @@ def check_url(url: str, permissions: Permissions | None) -> None:
         raise ActionFailed("refused", f"host {name!r} is not allowed: add it to `allow.hosts`")
 
 
-async def _read(response: httpx2.Response, max_bytes: int) -> HttpResponse:
+async def _read(response: httpx2.Response, max_bytes: int) -> bytes:
     body = bytearray()
     async for chunk in response.aiter_bytes(65_536):
         body += chunk
         if len(body) > max_bytes:
             raise ActionFailed("too-large", f"the response has more than {max_bytes:,} bytes: raise `max_body`")
-    charset = response.charset_encoding or "utf-8"
-    return HttpResponse(response.status_code, dict(response.headers.items()), bytes(body), charset)
+    return bytes(body)
 
 
 def _host(url: str) -> str:
@@ -161,29 +151,27 @@ class HttpAction(Action):
 
     async def perform(self, call: ActionCall) -> Json:
         fields = cast("Mapping[str, Json]", self._request.render(self.scope_with_env(call)))
-        headers = _headers(fields["headers"])
+        headers = {name.lower(): text for name, text in rendered_texts(fields["headers"], "a header").items()}
         body = None if fields["body"] is None else str(fields["body"]).encode()
         if "body_json" in self._options.model_fields_set:
             body = encode(fields["json"], what="the body")
             headers.setdefault("content-type", "application/json")
         request = HttpRequest(self._options.method, str(fields["url"]), headers, body, self._options.max_body)
-        return self._result(await fetch(request, self._permissions))
-
-    def _result(self, response: HttpResponse) -> Json:
-        expected = range(200, 300) if self._options.expect is None else self._options.expect
-        if response.status not in expected:
-            raise ActionFailed("http", f"the server answered with status {response.status}")
-        return {"status": response.status, "headers": response.headers, "body": read_body(response)}
+        response, content = await fetch(request, self._permissions)
+        status = response.status_code
+        if status not in (self._options.expect or range(200, 300)):
+            raise ActionFailed("http", f"the server answered with status {status}")
+        return {"status": status, "headers": dict(response.headers), "body": _decode_body(response, content)}
 
 
-def read_body(response: HttpResponse) -> Json:
+def _decode_body(response: httpx2.Response, content: bytes) -> Json:
     """Return the body of a response: decoded if its content type is JSON, else as text.
 
     Raises:
         ActionFailed: it is neither.
     """
     try:
-        text = _text(response)
+        text = _text(response.charset_encoding or "utf-8", content)
         if "json" not in response.headers.get("content-type", "") or not text:
             return text
         value: Json = json.loads(text)
@@ -192,16 +180,9 @@ def read_body(response: HttpResponse) -> Json:
     return value
 
 
-def _text(response: HttpResponse) -> str:
-    charset = response.charset.strip().lower().replace("_", "-")
+def _text(declared: str, content: bytes) -> str:
+    charset = declared.strip().lower().replace("_", "-")
     if CHARSETS.fullmatch(charset):
         with suppress(LookupError):
-            return response.body.decode(charset)
-    return response.body.decode(errors="replace")
-
-
-def _headers(rendered: Json) -> dict[str, str]:
-    try:
-        return {name.lower(): text_of(value) for name, value in cast("Mapping[str, Json]", rendered).items()}
-    except TypeError as error:
-        raise ExpressionFailed(f"a header: {error}") from error
+            return content.decode(charset)
+    return content.decode(errors="replace")

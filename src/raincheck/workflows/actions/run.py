@@ -4,7 +4,6 @@ import asyncio
 import base64
 import errno
 import json
-import os
 import shlex
 import signal
 from collections.abc import Iterator, Mapping
@@ -18,18 +17,16 @@ from raincheck.workflows.actions.injection import STDIN_INDEX, find_injections
 from raincheck.workflows.definition import Problem
 from raincheck.workflows.expressions.sandbox import text_of
 from raincheck.workflows.expressions.template import (
-    ExpressionFailed,
     InvalidExpression,
     Scope,
     Template,
     TextTemplate,
     has_expressions,
+    rendered_text,
+    rendered_texts,
 )
 from raincheck.workflows.parsing.models import ActionModel, RunModel, Scalar
 from raincheck.workflows.permissions import Permissions, explain_missing_command, is_command, resolve_program
-
-INHERITED_VARIABLES = ("PATH", "HOME", "LANG")
-"""The environment variables that every command inherits."""
 
 MAX_STDERR_IN_ERROR = 500
 """Characters of a command's standard error that the error message contains."""
@@ -73,18 +70,16 @@ class RunAction(Action):
                 yield ("run", "cwd"), f"{run.cwd!r} is not in the file's folder: add it to `allow.folders`"
 
     async def perform(self, call: ActionCall) -> Json:
-        env = self._permissions.environment()
-        scope: Scope = {**call.scope, "env": env}
+        scope = self.scope_with_env(call)
         rest = cast("Mapping[str, Json]", self._rest.render(scope))
         argv = [*self._arguments(scope)]
         if self._options.shell is not None:
             # The script is constant. Values are passed as variables, and can't become part of it.
             argv.append(self._options.shell)
         cwd = await asyncio.to_thread(self._folder, rest["cwd"])
-        result = await self._run(
-            argv, cwd, {**inherited_environment(), **env, **_variables(rest["env"])}, rest["stdin"]
-        )
-        return self._result(result)
+        variables = rendered_texts(rest["env"], "a variable of the command")
+        env = {**self._permissions.command_environment(), **variables}
+        return self._result(await self._run(argv, cwd, env, rest["stdin"]))
 
     def _arguments(self, scope: Scope) -> Iterator[str]:
         is_after_dashes = False
@@ -92,7 +87,7 @@ class RunAction(Action):
             starts_with_value = not isinstance(text.parts[0], str)
             value = text.render(scope)
             for item_value in value if isinstance(value, list) else [value]:
-                item = _item(item_value, index)
+                item = rendered_text(item_value, f"argument {index} of the command")
                 if starts_with_value and item.startswith("-") and not is_after_dashes:
                     raise ActionFailed(
                         "refused",
@@ -163,25 +158,6 @@ def _roots_in(text: str) -> frozenset[str] | None:
         return frozenset(path[0] for path in TextTemplate.parse(text).paths)
     except InvalidExpression:
         return None
-
-
-def inherited_environment() -> dict[str, str]:
-    """Return the environment variables that every command inherits."""
-    return {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
-
-
-def _variables(rendered: Json) -> dict[str, str]:
-    try:
-        return {name: text_of(value) for name, value in cast("Mapping[str, Json]", rendered).items()}
-    except TypeError as error:
-        raise ExpressionFailed(f"a variable of the command: {error}") from error
-
-
-def _item(value: Json, index: int) -> str:
-    try:
-        return text_of(value)
-    except TypeError as error:
-        raise ExpressionFailed(f"argument {index} of the command: {error}") from error
 
 
 def _parsed(text: str) -> Json:

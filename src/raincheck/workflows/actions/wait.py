@@ -18,7 +18,7 @@ from raincheck.engine.execution.context import Child, TaskContext
 from raincheck.engine.execution.workflow_context import WorkflowContext
 from raincheck.engine.inputs import Reply, parse_reply
 from raincheck.errors import InvalidValue, ProtocolError, QuotaExceeded, RaincheckError, TaskFailed, TooLarge, ToolError
-from raincheck.workflows.actions.base import Action, ActionCall, ActionFailed
+from raincheck.workflows.actions.base import Action, ActionCall, ActionFailed, return_record
 from raincheck.workflows.actions.http import HttpRequest, fetch
 from raincheck.workflows.definition import Problem
 from raincheck.workflows.expressions.template import Template, has_expressions, texts_in
@@ -141,11 +141,11 @@ class SampleAction(Action):
         if os.environ.get(KEY):
             headers["authorization"] = f"Bearer {os.environ[KEY]}"
         url = f"{os.environ[URL].rstrip('/')}/chat/completions"
-        response = await fetch(HttpRequest("POST", url, headers, encode(body), MAX_BODY), None)
-        if response.status != 200:
-            raise ActionFailed("http", f"the model's endpoint answered with status {response.status}")
+        response, content = await fetch(HttpRequest("POST", url, headers, encode(body), MAX_BODY), None)
+        if response.status_code != 200:
+            raise ActionFailed("http", f"the model's endpoint answered with status {response.status_code}")
         try:
-            completion = json.loads(response.body)
+            completion = json.loads(content)
             return {"text": str(completion["choices"][0]["message"]["content"]), "model": completion.get("model")}
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise ActionFailed(
@@ -205,7 +205,7 @@ class WorkflowAction(Action):
                 record = {"kind": "too-large", "message": str(error)}
             except QuotaExceeded as error:
                 record = {"kind": "failed", "message": str(error)}
-        recorded = await task.step(checkpoint_name, partial(_return_record, record))
+        recorded = await task.step(checkpoint_name, partial(return_record, record))
         raise ActionFailed(cast("ErrorKind", recorded["kind"]), str(recorded["message"]))
 
 
@@ -237,10 +237,6 @@ async def _cancel_abandoned_child(task: TaskContext, starting: "asyncio.Future[C
         return
     with suppress(RaincheckError):
         await WorkflowContext(task).cancel_child((await starting).id)
-
-
-async def _return_record(record: Mapping[str, Json]) -> Mapping[str, Json]:
-    return record
 
 
 class SleepAction(Action):

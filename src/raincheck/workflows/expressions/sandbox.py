@@ -117,37 +117,23 @@ def check_operation(operator: str, left: object, right: object) -> None:
     Raises:
         SecurityError: the operation is refused.
     """
-    check = {"*": _check_product, "**": _check_power, "%": _check_remainder, "+": _check_sum}
-    check.get(operator, _check_bits)(left, right)
-
-
-def _check_product(left: object, right: object) -> None:
-    for sequence, times in ((left, right), (right, left)):
-        if isinstance(sequence, Sequence) and isinstance(times, int):
-            check_size(len(cast("Sequence[Any]", sequence)) * max(times, 0))
-    _check_bits(left, right)
-
-
-def _check_power(left: object, right: object) -> None:
-    if isinstance(left, int) and isinstance(right, int) and left.bit_length() * abs(right) > BITS_LIMIT:
-        raise SecurityError(f"{left} ** {right} would be too large a number")
-
-
-def _check_remainder(left: object, right: object) -> None:
-    _check_bits(left, right)
-    if isinstance(left, str):
-        raise SecurityError("% does not format text: write the text with {{ … }} in it")
-
-
-def _check_sum(left: object, right: object) -> None:
-    _check_bits(left, right)
-    if isinstance(left, str | list) and isinstance(right, str | list):
-        check_size(len(cast("Sequence[Any]", left)) + len(cast("Sequence[Any]", right)))
-
-
-def _check_bits(left: object, right: object) -> None:
-    if isinstance(left, int) and isinstance(right, int) and left.bit_length() + right.bit_length() > BITS_LIMIT:
-        raise SecurityError("the number would be too large")
+    match operator, left, right:
+        case "**", int(base), int(exponent):
+            if base.bit_length() * abs(exponent) > BITS_LIMIT:
+                raise SecurityError(f"{base} ** {exponent} would be too large a number")
+        case _, int(one), int(other):
+            if one.bit_length() + other.bit_length() > BITS_LIMIT:
+                raise SecurityError("the number would be too large")
+        case "*", Sequence(), int(times):
+            check_size(len(cast("Sequence[Any]", left)) * max(times, 0))
+        case "*", int(times), Sequence():
+            check_size(len(cast("Sequence[Any]", right)) * max(times, 0))
+        case "+", str() | list(), str() | list():
+            check_size(len(cast("Sequence[Any]", left)) + len(cast("Sequence[Any]", right)))
+        case "%", str(), _:
+            raise SecurityError("% does not format text: write the text with {{ … }} in it")
+        case _:
+            pass
 
 
 DIGITS_LIMIT = 1_000
@@ -240,7 +226,7 @@ class _JsonConverter:
         self._size = 0
 
     def convert(self, value: Any) -> Json:  # noqa: ANN401 - likewise
-        self._size += VALUE_SIZE + (len(value) if isinstance(value, str) else 0)
+        self._size += _length(value)
         check_size(self._size)
         if value is None or isinstance(value, bool | int | float):
             return value

@@ -5,7 +5,7 @@ that the names in an expression exist, and have a value when it is evaluated.
 """
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
 
@@ -17,7 +17,7 @@ from jinja2.parser import Parser
 from raincheck.core.values import Json, encode
 from raincheck.errors import InvalidValue
 from raincheck.workflows.definition import KeyPath, Problem
-from raincheck.workflows.expressions.sandbox import TEXT_LIMIT, Sandbox, text_of, to_json_value
+from raincheck.workflows.expressions.sandbox import METHODS, TEXT_LIMIT, Sandbox, text_of, to_json_value
 
 Scope: TypeAlias = Mapping[str, Json]
 """The names that an expression can use, with their values."""
@@ -189,7 +189,10 @@ class TextTemplate:
     def render(self, scope: Scope) -> Json:
         if self.is_typed:
             return cast("Expression", self.parts[0]).evaluate(scope)
-        texts = [part if isinstance(part, str) else _inserted(part, scope) for part in self.parts]
+        texts = [
+            part if isinstance(part, str) else rendered_text(part.evaluate(scope), repr(part.source))
+            for part in self.parts
+        ]
         size = sum(map(len, texts))
         if size > TEXT_LIMIT:
             raise ExpressionFailed(f"a text is too large: {size:,} characters, but only {TEXT_LIMIT:,} are allowed")
@@ -202,11 +205,21 @@ def _parts(parsed: nodes.Template, text: str) -> Iterator[str | Expression]:
             yield node.data if isinstance(node, nodes.TemplateData) else Expression(node, text)
 
 
-def _inserted(part: Expression, scope: Scope) -> str:
+def rendered_text(value: Json, what: str) -> str:
+    """Return a rendered value as text; `what` names it in the error.
+
+    Raises:
+        ExpressionFailed: it is not a single value.
+    """
     try:
-        return text_of(part.evaluate(scope))
+        return text_of(value)
     except TypeError as error:
-        raise ExpressionFailed(f"{part.source!r}: {error}") from error
+        raise ExpressionFailed(f"{what}: {error}") from error
+
+
+def rendered_texts(values: Json, what: str) -> dict[str, str]:
+    """Return rendered values by name as texts; `what` describes one of them in the error."""
+    return {name: rendered_text(value, what) for name, value in cast("Mapping[str, Json]", values).items()}
 
 
 class Template:
@@ -290,43 +303,39 @@ class AllowedNames:
     def check(self, paths: frozenset[NamePath]) -> Iterator[str]:
         """Yield the errors in the name paths of an expression."""
         for path in sorted(paths):
-            if path[0] == "env" and "env" not in self.roots:
-                yield "env can't be used here, as the value must be the same after a restart: read it in a `set` step"
-            elif path[0] not in self.roots:
-                yield f"there is no name {path[0]!r} here: use one of {', '.join(sorted(self.roots))}"
-            elif path[0] == "input":
-                yield from self._input(path)
-            elif path[0] == "env":
-                yield from self._env(path)
-            elif path[0] == "steps":
-                yield from self._step(path)
+            match path:
+                case ("env", *_) if "env" not in self.roots:
+                    reason = "as the value must be the same after a restart"
+                    yield f"env can't be used here, {reason}: read it in a `set` step"
+                case (root, *_) if root not in self.roots:
+                    yield f"there is no name {root!r} here: use one of {', '.join(sorted(self.roots))}"
+                case ("input", name, *_) if name not in self.inputs and name not in METHODS[dict]:
+                    yield f"there is no input {name!r}: the inputs are {', '.join(sorted(self.inputs)) or 'none'}"
+                case ("env",):
+                    yield "name the variable, as in env.HOME"
+                case ("env", name, *_) if name not in self.env:
+                    yield f"the variable {name} is not allowed: add it to `allow.env`"
+                case ("steps",):
+                    yield "name the step, as in steps.build.result"
+                case ("steps", step, *fields):
+                    yield from self._check_step(step, fields)
+                case _:
+                    pass
 
-    def _input(self, path: NamePath) -> Iterator[str]:
-        if len(path) > 1 and path[1] not in self.inputs and path[1] not in ("get", "items", "keys", "values"):
-            yield f"there is no input {path[1]!r}: the inputs are {', '.join(sorted(self.inputs)) or 'none'}"
-
-    def _env(self, path: NamePath) -> Iterator[str]:
-        if len(path) < 2:
-            yield "name the variable, as in env.HOME"
-        elif path[1] not in self.env:
-            yield f"the variable {path[1]} is not allowed: add it to `allow.env`"
-
-    def _step(self, path: NamePath) -> Iterator[str]:
-        if len(path) < 2:
-            yield "name the step, as in steps.build.result"
-        elif path[1] not in self.steps:
-            yield f"there is no step {path[1]!r}: the steps are {', '.join(sorted(self.steps))}"
-        elif path[1] == self.step:
-            yield f"step {path[1]!r} has not ended here: only other steps can use its result, and `until` has `result`"
-        elif path[1] in self.after:
-            yield f"step {path[1]!r} starts after this one has ended: move it up, and declare what it needs"
-        elif path[1] not in self.before:
-            yield f"step {path[1]!r} may not have ended here: add it to `needs`"
-        elif len(path) > 2 and path[2] not in STEP_FIELDS:
-            near = difflib.get_close_matches(path[2], STEP_FIELDS, n=1)
-            suggestion = near[0] if near else f"result.{path[2]}"
-            fields = ", ".join(sorted(STEP_FIELDS))
-            yield f"a step has {fields}, not {path[2]!r}: did you mean steps.{path[1]}.{suggestion}?"
+    def _check_step(self, step: str, fields: Sequence[str]) -> Iterator[str]:
+        if step not in self.steps:
+            yield f"there is no step {step!r}: the steps are {', '.join(sorted(self.steps))}"
+        elif step == self.step:
+            yield f"step {step!r} has not ended here: only other steps can use its result, and `until` has `result`"
+        elif step in self.after:
+            yield f"step {step!r} starts after this one has ended: move it up, and declare what it needs"
+        elif step not in self.before:
+            yield f"step {step!r} may not have ended here: add it to `needs`"
+        elif fields and fields[0] not in STEP_FIELDS:
+            near = difflib.get_close_matches(fields[0], STEP_FIELDS, n=1)
+            suggestion = near[0] if near else f"result.{fields[0]}"
+            known = ", ".join(sorted(STEP_FIELDS))
+            yield f"a step has {known}, not {fields[0]!r}: did you mean steps.{step}.{suggestion}?"
 
 
 def check_expression(text: str, route: KeyPath, names: AllowedNames) -> Iterator[Problem]:

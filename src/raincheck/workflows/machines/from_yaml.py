@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
-from itertools import chain
 from typing import TypeAlias, cast
 
 from raincheck.core.values import Json
@@ -12,7 +11,7 @@ from raincheck.engine.workflow import InstanceSnapshot
 from raincheck.errors import ToolError
 from raincheck.workflows.actions import check_action, make_action
 from raincheck.workflows.actions.base import Action, ActionFailed, Tries
-from raincheck.workflows.definition import ArgumentValidator, Diagnostic, InvalidWorkflow, KeyPath, Problem
+from raincheck.workflows.definition import ArgumentValidator, KeyPath, Problem
 from raincheck.workflows.expressions.template import (
     AllowedNames,
     Expression,
@@ -23,7 +22,6 @@ from raincheck.workflows.expressions.template import (
 )
 from raincheck.workflows.machines.machine import Machine, Outcome, State, StateAction, Timeout, Transition, check_states
 from raincheck.workflows.parsing.models import ActionModel, MachineModel, StateModel, TransitionModel, object_schema
-from raincheck.workflows.parsing.source import Source
 from raincheck.workflows.permissions import Permissions
 from raincheck.workflows.validation import check_inputs
 
@@ -33,17 +31,8 @@ OUTCOME = ("result", "error", "failed")
 """The names under which expressions read the outcome of a state's action."""
 
 
-def build_machine(
-    model: MachineModel, name: str, source: Source, permissions: Permissions, omitted: Sequence[KeyPath] = ()
-) -> Machine:
-    """Build the state machine of that name in a file. Consequences of `omitted` parts are not reported as errors.
-
-    Raises:
-        InvalidWorkflow: it is invalid; it lists every error.
-    """
-    diagnostics = check_machine(model, name, source, permissions, omitted)
-    if diagnostics or omitted:
-        raise InvalidWorkflow(diagnostics)
+def build_machine(name: str, model: MachineModel, permissions: Permissions, version: str, definition: bytes) -> Machine:
+    """Build a state machine from a model that `check_machine` has found no problem with."""
     schema = cast("Mapping[str, Json]", object_schema(model.input))
     arguments = ArgumentValidator(name, schema)
     scope = _scope_factory(arguments)
@@ -52,7 +41,7 @@ def build_machine(
     return Machine(
         name,
         [_state(state_name, state, scope, permissions) for state_name, state in _ordered(model)],
-        version=model.version or source.digest(name),
+        version=version,
         description=model.description,
         input_schema=schema,
         subject=None
@@ -60,27 +49,20 @@ def build_machine(
         else lambda values: str(subject.render({"input": arguments.with_defaults(values)})),
         result=None if output is None else partial(_result, output, scope),
         timeout=model.timeout,
-        definition=source.encode(name),
+        definition=definition,
     )
 
 
-def check_machine(
-    model: MachineModel, name: str, source: Source, permissions: Permissions, omitted: Sequence[KeyPath]
-) -> list[Diagnostic]:
-    """Return every error of a state machine."""
+def check_machine(model: MachineModel, permissions: Permissions, omitted: Sequence[KeyPath]) -> Iterator[Problem]:
+    """Yield every error of a state machine, except for the consequences of `omitted` parts."""
     names = AllowedNames(
         frozenset(model.input), frozenset(), frozenset(), permissions.env, roots=frozenset({"input", "data", "state"})
     )
-    problems = chain(
-        check_inputs(model, names.without_roots("data", "state")),
-        _structure(model, {str(name) for route in omitted if route[:1] == ("states",) for name in route[1:2]}),
-        *(
-            _check_state(("states", state_name), state, names, permissions)
-            for state_name, state in model.states.items()
-        ),
-        check_texts(model.output, ("output",), names),
-    )
-    return [source.diagnostic(("workflows", name, *route), message) for route, message in problems]
+    yield from check_inputs(model, names.without_roots("data", "state"))
+    yield from _structure(model, {str(name) for route in omitted if route[:1] == ("states",) for name in route[1:2]})
+    for name, state in model.states.items():
+        yield from _check_state(("states", name), state, names, permissions)
+    yield from check_texts(model.output, ("output",), names)
 
 
 def _structure(model: MachineModel, incomplete: AbstractSet[str]) -> Iterator[Problem]:

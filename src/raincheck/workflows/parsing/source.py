@@ -17,7 +17,7 @@ import yaml
 
 from raincheck.core.values import Json, Payload, decode, encode
 from raincheck.errors import InvalidValue, RaincheckError
-from raincheck.workflows.definition import Diagnostic, InvalidWorkflow, KeyPath
+from raincheck.workflows.definition import Diagnostic, InvalidWorkflow, KeyPath, Problem
 
 MAX_DURATION = 366 * 24 * 3600.0
 
@@ -164,14 +164,10 @@ def _resolve_scalar(node: yaml.Node) -> Json:
         if len(text) > _DIGITS:
             raise ValueError(f"this number has more than {_DIGITS} digits: put it in quotes")
         return int(text, 10 if _INTEGER.fullmatch(text) else 0)
-    if _NUMBER.fullmatch(text):
-        return _number(text)
-    return text
-
-
-def _number(text: str) -> float:
+    if not _NUMBER.fullmatch(text):
+        return text
     number = float(text)
-    if number in (float("inf"), float("-inf")):
+    if math.isinf(number):
         raise ValueError(f"{text} is too large for a number: put it in quotes, or use another number")
     return number
 
@@ -213,6 +209,10 @@ class Source:
     def diagnostic(self, path: Sequence[str | int], message: str) -> Diagnostic:
         """Create a diagnostic for the value at a path. Steps are named by their ids."""
         return Diagnostic(str(self.file), self.line_of(path), ".".join(self._names(path)), message)
+
+    def diagnostics(self, problems: Iterable[Problem], prefix: KeyPath = ()) -> list[Diagnostic]:
+        """Create the diagnostics for problems within the value at a path."""
+        return [self.diagnostic((*prefix, *route), message) for route, message in problems]
 
     def digest(self, name: str) -> str:
         """Return a digest that distinguishes the definitions of a workflow."""
@@ -268,9 +268,13 @@ class Source:
         return names
 
 
+def file_error(file: Path | str, message: str, line: int = 1) -> InvalidWorkflow:
+    """Return the error of a file that can't be used as a whole."""
+    return InvalidWorkflow([Diagnostic(str(file), line, "", message)])
+
+
 def _invalid_definition(reason: str) -> InvalidWorkflow:
-    message = f"this is not the definition of a workflow: {reason}"
-    return InvalidWorkflow([Diagnostic("stored definition", 1, "", message)])
+    return file_error("stored definition", f"this is not the definition of a workflow: {reason}")
 
 
 def _id_of(value: Any) -> str | None:  # noqa: ANN401 - any YAML value
@@ -289,9 +293,9 @@ def read_source(file: Path) -> Source:
         _check_events(file, text)
         node = cast("yaml.Node | None", _yaml.compose(text, Loader=_Loader))
     except yaml.YAMLError as error:
-        raise InvalidWorkflow([_yaml_diagnostic(file, text, error)]) from error
+        raise _yaml_error(file, text, error) from error
     if node is None:
-        raise _file_error(file, "the file is empty: start it with `raincheck: 1` and `workflows:`")
+        raise file_error(file, "the file is empty: start it with `raincheck: 1` and `workflows:`")
     decoder = YamlDecoder(file)
     data = decoder.decode(node, ())
     if decoder.diagnostics:
@@ -304,22 +308,16 @@ def _read(file: Path) -> str:
         with file.open("rb") as opened:
             content = opened.read(FILE_LIMIT + 1)
     except OSError as error:
-        raise _file_error(file, f"the file can't be read: {error.strerror or error}") from error
+        raise file_error(file, f"the file can't be read: {error.strerror or error}") from error
     if len(content) > FILE_LIMIT:
-        raise _file_error(
+        raise file_error(
             file, f"the file has more than {FILE_LIMIT:,} bytes: split it into several files in one folder"
         )
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
-        raise InvalidWorkflow(
-            [Diagnostic(str(file), line, "", "the file is not UTF-8 text: save it as UTF-8")]
-        ) from error
-
-
-def _file_error(file: Path, message: str) -> InvalidWorkflow:
-    return InvalidWorkflow([Diagnostic(str(file), 1, "", message)])
+        raise file_error(file, "the file is not UTF-8 text: save it as UTF-8", line) from error
 
 
 def _check_events(file: Path, text: str) -> None:
@@ -329,21 +327,19 @@ def _check_events(file: Path, text: str) -> None:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         line = event.start_mark.line + 1
         if depth > DEPTH_LIMIT:
-            message = f"it is nested deeper than {DEPTH_LIMIT} levels: make it flatter"
-            raise InvalidWorkflow([Diagnostic(str(file), line, "", message)])
+            raise file_error(file, f"it is nested deeper than {DEPTH_LIMIT} levels: make it flatter", line)
         if isinstance(event, yaml.CollectionStartEvent | yaml.ScalarEvent) and event.tag is not None:
-            message = f"the tag {event.tag} is not supported: write the value without it"
-            raise InvalidWorkflow([Diagnostic(str(file), line, "", message)])
+            raise file_error(file, f"the tag {event.tag} is not supported: write the value without it", line)
 
 
-def _yaml_diagnostic(file: Path, text: str, error: yaml.YAMLError) -> Diagnostic:
+def _yaml_error(file: Path, text: str, error: yaml.YAMLError) -> InvalidWorkflow:
     if not isinstance(error, yaml.MarkedYAMLError):
         line = text[: getattr(error, "position", 0)].count("\n") + 1
-        return Diagnostic(str(file), line, "", "the file has a character that YAML does not allow: remove it")
+        return file_error(file, "the file has a character that YAML does not allow: remove it", line)
     mark = error.problem_mark or error.context_mark
     message = "this is not YAML: " + ", ".join(part for part in (error.context, error.problem) if part)
     if "mapping values are not allowed" in message:
         message += ": put a text that contains a colon and a space in quotes"
     if "single document" in message:
         message = "the file has a second document (`---`): put it in a file of its own"
-    return Diagnostic(str(file), 1 if mark is None else mark.line + 1, "", message)
+    return file_error(file, message, 1 if mark is None else mark.line + 1)

@@ -5,6 +5,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from itertools import chain
 from typing import Any, cast
 
@@ -12,10 +13,9 @@ from raincheck.core.values import Json
 from raincheck.engine.execution.context import TaskContext
 from raincheck.engine.tool import TaskTool
 from raincheck.workflows.actions import check_action
-from raincheck.workflows.definition import ArgumentValidator, Diagnostic, InvalidWorkflow, KeyPath, Problem
+from raincheck.workflows.definition import ArgumentValidator, KeyPath, Problem
 from raincheck.workflows.expressions.template import AllowedNames, Template, check_expression, check_texts
 from raincheck.workflows.parsing.models import RESTORED, CompensateModel, PipelineModel, StepModel, object_schema
-from raincheck.workflows.parsing.source import Source
 from raincheck.workflows.permissions import Permissions
 from raincheck.workflows.pipelines.run import PipelineRun
 from raincheck.workflows.pipelines.step import PipelineStep
@@ -52,23 +52,15 @@ class Plan:
 
     def cycle(self) -> tuple[str, ...] | None:
         """Return steps that need each other in a cycle, with the first of them at both ends."""
-        done: set[str] = set()
-        for start in self.order:
-            cycle = self._cycle_from(start, [], done)
-            if cycle is not None:
-                return cycle
-        return None
-
-    def _cycle_from(self, step: str, path: list[str], done: set[str]) -> tuple[str, ...] | None:
-        if step in path:
-            return (*path[path.index(step) :], step)
-        if step in done:
-            return None
-        for need in self.needs.get(step, ()):
-            cycle = self._cycle_from(need, [*path, step], done)
-            if cycle is not None:
-                return cycle
-        done.add(step)
+        sorter = TopologicalSorter[str](dict.fromkeys(self.order, ()))
+        for step, needs in self.needs.items():
+            for need in needs:
+                # In this direction, so that each step of the cycle is followed by one that it needs.
+                sorter.add(need, step)
+        try:
+            sorter.prepare()
+        except CycleError as error:
+            return tuple(error.args[1])
         return None
 
 
@@ -84,7 +76,7 @@ def _predecessors(step: str, needs: Mapping[str, tuple[str, ...]]) -> frozenset[
 
 
 class Pipeline:
-    """A pipeline that can be run."""
+    """A pipeline that can be run. It is made from a model that `check_pipeline` has found no problem with."""
 
     def __init__(
         self, name: str, model: PipelineModel, permissions: Permissions, version: str, definition: bytes
@@ -136,33 +128,18 @@ class Pipeline:
         return str(self._subject.render({"input": self._arguments.with_defaults(declared)}))
 
 
-def build_pipeline(model: PipelineModel, name: str, source: Source, permissions: Permissions) -> Pipeline:
-    """Build the pipeline of that name from a file.
-
-    Raises:
-        InvalidWorkflow: it is invalid; it lists every error.
-    """
-    diagnostics = check_pipeline(model, name, source, permissions)
-    if diagnostics:
-        raise InvalidWorkflow(diagnostics)
-    return Pipeline(name, model, permissions, model.version or source.digest(name), source.encode(name))
-
-
-def check_pipeline(model: PipelineModel, name: str, source: Source, permissions: Permissions) -> list[Diagnostic]:
-    """Return every error of a pipeline."""
+def check_pipeline(model: PipelineModel, permissions: Permissions) -> Iterator[Problem]:
+    """Yield every error of a pipeline."""
     plan = Plan.from_model(model)
     names = AllowedNames(
         frozenset(model.input), frozenset(step.id for step in model.steps), frozenset(), permissions.env
     )
-    problems = chain(
-        check_inputs(model, names.without_roots("steps")),
-        _ids(model),
-        _order(model, plan),
-        _check_compensations(model, plan),
-        _steps(model, plan, names, permissions),
-        check_texts(model.output, ("output",), names.for_step(frozenset(plan.order))),
-    )
-    return [source.diagnostic(("workflows", name, *route), message) for route, message in problems]
+    yield from check_inputs(model, names.without_roots("steps"))
+    yield from _ids(model)
+    yield from _order(model, plan)
+    yield from _check_compensations(model, plan)
+    yield from _steps(model, plan, names, permissions)
+    yield from check_texts(model.output, ("output",), names.for_step(frozenset(plan.order)))
 
 
 def _ids(model: PipelineModel) -> Iterator[Problem]:
