@@ -19,16 +19,14 @@ from raincheck.core.json_schema import DIALECT
 from raincheck.core.values import Json
 from raincheck.workflows.definition import Diagnostic, InvalidWorkflow, KeyPath, WorkflowDefinition, files_in
 from raincheck.workflows.machines.from_yaml import build_machine, check_machine
-from raincheck.workflows.parsing.errors import diagnostics_of, fix_file, fix_workflow, without_paths
-from raincheck.workflows.parsing.models import ACTION_KINDS, FileModel, MachineModel, PipelineModel, Properties
+from raincheck.workflows.parsing.errors import diagnostics_of, fix_file, fix_workflow
+from raincheck.workflows.parsing.models import ACTION_KINDS, FileModel, MachineModel, PipelineModel
 from raincheck.workflows.parsing.source import Source, file_error, read_source
 from raincheck.workflows.permissions import Permissions, check_permissions
 from raincheck.workflows.pipelines.pipeline import Pipeline, check_pipeline
 from raincheck.workflows.validation import check_cycles
 
 M = TypeVar("M", bound=BaseModel)
-
-NO_MAPPING = "a file must be a mapping: start it with `raincheck: 1` and `workflows:`"
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,9 @@ def load_workflows(path: Path) -> Workflows:
             diagnostics += error.diagnostics
     diagnostics += [diagnostic for draft in drafts for diagnostic in draft.diagnostics]
     diagnostics += _duplicate_names(drafts)
-    inputs = {name: draft.input_of(name) for draft in drafts for name in draft.names}
+    inputs = {
+        name: draft.models[name].input if name in draft.models else None for draft in drafts for name in draft.names
+    }
     definitions: dict[str, WorkflowDefinition] = {}
     for draft in drafts:
         if draft.model is None:
@@ -112,12 +112,10 @@ def _read_current(file: Path) -> FileModel | None:
         # Reading anything but a regular file might never end.
         raise file_error(file, "it is no longer a regular file: restore the file")
     draft = _Draft(read_source(file))
-    if not isinstance(draft.source.data, Mapping):
-        raise InvalidWorkflow([draft.source.diagnostic((), NO_MAPPING)])
-    model = _validated(FileModel, draft.source.data, draft, (), without_paths)
+    _read_file_model(draft)
     if draft.diagnostics:
         raise InvalidWorkflow(draft.diagnostics)
-    return model
+    return draft.model
 
 
 @dataclass
@@ -132,10 +130,6 @@ class _Draft:
     models: dict[str, PipelineModel | MachineModel] = field(default_factory=dict[str, PipelineModel | MachineModel])
     diagnostics: list[Diagnostic] = field(default_factory=list[Diagnostic])
 
-    def input_of(self, name: str) -> Properties | None:
-        """Return the input properties of a workflow; None if they are unknown."""
-        return self.models[name].input if name in self.models else None
-
 
 def _files(path: Path) -> list[Path]:
     files = list(files_in(path))
@@ -146,12 +140,10 @@ def _files(path: Path) -> list[Path]:
 
 def _draft(source: Source) -> _Draft:
     draft = _Draft(source)
-    if not isinstance(source.data, Mapping):
-        raise InvalidWorkflow([source.diagnostic((), NO_MAPPING)])
-    draft.model = _validated(FileModel, source.data, draft, (), fix_file)
+    data = _read_file_model(draft)
     if draft.model is not None:
         draft.diagnostics += source.diagnostics(check_permissions(draft.model, source.file.resolve().parent))
-    workflows = source.data.get("workflows")
+    workflows = data.get("workflows")
     for name, data in workflows.items() if isinstance(workflows, Mapping) else ():
         if isinstance(data, Mapping):
             draft.names += (name,)
@@ -165,6 +157,16 @@ def _draft(source: Source) -> _Draft:
             if model is not None:
                 draft.models[name] = model
     return draft
+
+
+def _read_file_model(draft: _Draft) -> Mapping[str, Json]:
+    """Parse what a file declares for all its workflows, and return its data."""
+    data = draft.source.data
+    if not isinstance(data, Mapping):
+        message = "a file must be a mapping: start it with `raincheck: 1` and `workflows:`"
+        raise InvalidWorkflow([draft.source.diagnostic((), message)])
+    draft.model = _validated(FileModel, data, draft, (), fix_file)
+    return data
 
 
 def _validated(

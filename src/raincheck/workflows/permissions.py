@@ -135,8 +135,7 @@ def check_permissions(model: FileModel, folder: Path) -> Iterator[Problem]:
             normalize_host(host)
         except InvalidValue as error:
             yield ("allow", "hosts", index), str(error)
-    nothing = frozenset[str]()
-    names = AllowedNames(nothing, nothing, nothing, frozenset(model.allow.env), roots=frozenset({"env"}))
+    names = AllowedNames(env=frozenset(model.allow.env), roots=frozenset({"env"}))
     for name, server in model.servers.items():
         for route, message in _check_server(server, names, folder):
             yield ("servers", name, *route), message

@@ -31,18 +31,15 @@ def check_inputs(model: WorkflowModel, names: AllowedNames) -> Iterator[Problem]
 def check_properties(properties: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield the errors of JSON Schemas by name, each with its path."""
     for name, schema in object_schema(properties)["properties"].items():
-        for route, message in _check_one_schema(schema):
+        for route, message in _check_schema(schema):
             yield (name, *route), message
 
 
-def _check_one_schema(schema: Any) -> Iterator[Problem]:  # noqa: ANN401 - any YAML value
+def _check_schema(schema: Any) -> Iterator[Problem]:  # noqa: ANN401 - any YAML value
     if not isinstance(schema, dict):
         yield (), "a JSON Schema is a mapping, such as {type: string}"
         return
-    yield from _check_schema(cast("dict[str, Any]", schema))
-
-
-def _check_schema(schema: dict[str, Any]) -> Iterator[Problem]:
+    schema = cast("dict[str, Any]", schema)
     try:
         check_schema(schema, dialect=DIALECT)
     except InvalidSchema as error:

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 from raincheck.core.policies import Limits
 from raincheck.core.values import Json, clip, encode
@@ -87,25 +87,20 @@ class ActionResult:
     """The outcome of an action: a result, or an error of a kind."""
 
     result: Json = None
-    kind: str | None = None
-    message: str = ""
+    error: Mapping[str, str] | None = None
+    """The error as expressions see it: `{kind, message}`."""
 
     @property
     def is_ok(self) -> bool:
-        return self.kind is None
-
-    @property
-    def error(self) -> Json:
-        """The error as expressions see it."""
-        return None if self.kind is None else {"kind": self.kind, "message": self.message}
+        return self.error is None
 
     @property
     def record(self) -> Json:
-        return {"ok": self.result} if self.kind is None else {"error": self.error}
+        return {"ok": self.result} if self.error is None else {"error": self.error}
 
     @classmethod
     def failed(cls, kind: ErrorKind, message: str) -> "ActionResult":
-        return cls(None, kind, clip(message) or "")
+        return cls(None, {"kind": kind, "message": clip(message) or ""})
 
     @classmethod
     def from_error(cls, error: Exception) -> "ActionResult":
@@ -120,11 +115,8 @@ class ActionResult:
     @classmethod
     def from_record(cls, record: Json) -> "ActionResult":
         """Create the outcome from its record."""
-        fields = cast("Mapping[str, Json]", record)
-        if "ok" in fields:
-            return cls(fields["ok"])
-        error = cast("Mapping[str, Json]", fields["error"])
-        return cls(None, str(error["kind"]), str(error["message"]))
+        fields = cast("Mapping[str, Any]", record)
+        return cls(fields.get("ok"), fields.get("error"))
 
 
 class Action(ABC):
@@ -174,7 +166,7 @@ class Action(ABC):
         for number in range(1, self._retry.attempts):
             try_name = _numbered(name, number)
             outcome = await tries.run_try(self, try_name, scope)
-            if outcome.is_ok or outcome.kind not in self._retry.on:
+            if outcome.error is None or outcome.error["kind"] not in self._retry.on:
                 return outcome
             if backoff:
                 await tries.pause(round(backoff, 3), f"{try_name} backoff")

@@ -1,13 +1,14 @@
 """Actions that call a tool of another MCP server."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from raincheck.core.values import Json
 from raincheck.workflows.actions.base import Action, ActionCall, ActionFailed
 from raincheck.workflows.definition import Problem
 from raincheck.workflows.expressions.template import Scope, Template
-from raincheck.workflows.parsing.models import ActionModel, CallModel, ServerModel
+from raincheck.workflows.parsing.models import ActionModel, CallModel
 from raincheck.workflows.permissions import Permissions
 
 if TYPE_CHECKING:
@@ -57,16 +58,13 @@ class CallAction(Action):
         server = self._server
         if server.url is not None:
             headers = cast("dict[str, str]", self._headers.render(scope))
-            url = server.url
-            return self._client_type(lambda: self._over_http(url, headers), name=self._options.server)
-        return self._client_type(self._stdio(server), name=self._options.server)
-
-    def _stdio(self, server: ServerModel) -> Any:  # noqa: ANN401 - a type of the SDK
+            return self._client_type(partial(self._over_http, server.url, headers), name=self._options.server)
         from mcp.client.stdio import StdioServerParameters
 
-        command = cast("list[str]", server.command)
+        command, *args = cast("list[str]", server.command)
         env, folder = self._permissions.command_environment(), self._permissions.folder
-        return StdioServerParameters(command=command[0], args=command[1:], env=env, cwd=folder)
+        stdio = StdioServerParameters(command=command, args=args, env=env, cwd=folder)
+        return self._client_type(stdio, name=self._options.server)
 
 
 def _error_message(error: BaseException) -> str:

@@ -5,7 +5,7 @@ that the names in an expression exist, and have a value when it is evaluated.
 """
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
 
@@ -181,14 +181,10 @@ class TextTemplate:
         """The name paths of its expressions."""
         return frozenset(path for part in self.parts if isinstance(part, Expression) for path in part.paths)
 
-    @property
-    def is_typed(self) -> bool:
-        """Whether the text is one expression and nothing else, so that it has that expression's type."""
-        return len(self.parts) == 1 and isinstance(self.parts[0], Expression)
-
     def render(self, scope: Scope) -> Json:
-        if self.is_typed:
-            return cast("Expression", self.parts[0]).evaluate(scope)
+        """Return the text with the values of its expressions. An expression and nothing else keeps its type."""
+        if len(self.parts) == 1 and isinstance(self.parts[0], Expression):
+            return self.parts[0].evaluate(scope)
         texts = [
             part if isinstance(part, str) else rendered_text(part.evaluate(scope), repr(part.source))
             for part in self.parts
@@ -276,12 +272,12 @@ STEP_FIELDS = frozenset({"status", "result", "error", "failed"})
 class AllowedNames:
     """The names that an expression may use."""
 
-    inputs: frozenset[str]
-    steps: frozenset[str]
+    inputs: frozenset[str] = frozenset()
+    env: frozenset[str] = frozenset()
+    steps: frozenset[str] = frozenset()
     """All steps of the pipeline."""
-    before: frozenset[str]
+    before: frozenset[str] = frozenset()
     """The steps that have ended when the expression is evaluated."""
-    env: frozenset[str]
     step: str | None = None
     """The step that the expression belongs to."""
     after: frozenset[str] = frozenset()
@@ -293,12 +289,6 @@ class AllowedNames:
 
     def without_roots(self, *names: str) -> "AllowedNames":
         return replace(self, roots=self.roots - set(names))
-
-    def for_step(
-        self, before: frozenset[str], step: str | None = None, after: frozenset[str] = frozenset()
-    ) -> "AllowedNames":
-        """Return the names for an expression of this step, with the steps before and after it."""
-        return replace(self, before=before, step=step, after=after)
 
     def check(self, paths: frozenset[NamePath]) -> Iterator[str]:
         """Yield the errors in the name paths of an expression."""
@@ -340,20 +330,21 @@ class AllowedNames:
 
 def check_expression(text: str, route: KeyPath, names: AllowedNames) -> Iterator[Problem]:
     """Yield the errors of an expression at this path."""
-    try:
-        expression = Expression.parse(text)
-    except InvalidExpression as error:
-        yield route, str(error)
-    else:
-        yield from ((route, message) for message in names.check(expression.paths))
+    return _check_parsed(Expression.parse, text, route, names)
 
 
 def check_texts(value: Any, route: KeyPath, names: AllowedNames) -> Iterator[Problem]:  # noqa: ANN401 - any YAML value
     """Yield the errors of all texts in a value at this path. Each of them may contain expressions."""
     for text_route, text in texts_in(value, route):
-        try:
-            template = TextTemplate.parse(text)
-        except InvalidExpression as error:
-            yield text_route, str(error)
-        else:
-            yield from ((text_route, message) for message in names.check(template.paths))
+        yield from _check_parsed(TextTemplate.parse, text, text_route, names)
+
+
+def _check_parsed(
+    parse: Callable[[str], Expression | TextTemplate], text: str, route: KeyPath, names: AllowedNames
+) -> Iterator[Problem]:
+    try:
+        paths = parse(text).paths
+    except InvalidExpression as error:
+        yield route, str(error)
+    else:
+        yield from ((route, message) for message in names.check(paths))

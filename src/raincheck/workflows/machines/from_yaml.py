@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from functools import partial
 from typing import TypeAlias, cast
 
@@ -10,7 +11,7 @@ from raincheck.engine.execution.context import TaskContext
 from raincheck.engine.workflow import InstanceSnapshot
 from raincheck.errors import ToolError
 from raincheck.workflows.actions import check_action, make_action
-from raincheck.workflows.actions.base import Action, ActionFailed, Tries
+from raincheck.workflows.actions.base import Action, ActionFailed, ActionResult, Tries
 from raincheck.workflows.definition import ArgumentValidator, KeyPath, Problem
 from raincheck.workflows.expressions.template import (
     AllowedNames,
@@ -55,9 +56,8 @@ def build_machine(name: str, model: MachineModel, permissions: Permissions, vers
 
 def check_machine(model: MachineModel, permissions: Permissions, omitted: Sequence[KeyPath]) -> Iterator[Problem]:
     """Yield every error of a state machine, except for the consequences of `omitted` parts."""
-    names = AllowedNames(
-        frozenset(model.input), frozenset(), frozenset(), permissions.env, roots=frozenset({"input", "data", "state"})
-    )
+    roots = frozenset({"input", "data", "state"})
+    names = AllowedNames(inputs=frozenset(model.input), env=permissions.env, roots=roots)
     yield from check_inputs(model, names.without_roots("data", "state"))
     yield from _structure(model, {str(name) for route in omitted if route[:1] == ("states",) for name in route[1:2]})
     for name, state in model.states.items():
@@ -110,12 +110,10 @@ def _placeholder(*_: object) -> None: ...
 
 def _state(name: str, state: StateModel, scope: ScopeFactory, permissions: Permissions) -> State:
     action = None if state.action is None else make_action(state.action, permissions)
-    return State(
-        name,
-        [_transition(action, transition, scope) for action, transition in state.transitions.items()],
-        state.kind,
-        None if action is None or state.action is None else _state_action(action, state.action, scope),
-        timeout=None if state.timeout is None else Timeout(state.timeout.after, state.timeout.take),
+    return replace(
+        _skeleton_state(name, state),
+        transitions=[_transition(action, transition, scope) for action, transition in state.transitions.items()],
+        action=None if action is None or state.action is None else _state_action(action, state.action, scope),
         label=None if action is None else action.label,
     )
 
@@ -139,13 +137,12 @@ def _state_action(action: Action, model: ActionModel, scope: ScopeFactory) -> St
     async def act(snapshot: InstanceSnapshot, task: TaskContext) -> Outcome:
         tries = Tries(task)
         outcome = await action.run(tries, "action", scope(snapshot, Outcome()))
-        if not outcome.is_ok:
-            return Outcome(error=cast("Mapping[str, Json]", outcome.error))
         try:
-            await tries.store_artifact(model.artifact, outcome.result)
+            if outcome.is_ok:
+                await tries.store_artifact(model.artifact, outcome.result)
         except ActionFailed as error:
-            return Outcome(error={"kind": error.kind, "message": str(error)})
-        return Outcome(outcome.result)
+            outcome = ActionResult.from_error(error)
+        return Outcome(outcome.result, outcome.error)
 
     return act
 

@@ -201,7 +201,7 @@ class Machine:
     version: str = ""
     """Instances continue under the version they started with. By default, it is a digest of the states."""
     description: str | None = None
-    input_schema: Mapping[str, Json] = field(default_factory=lambda: dict[str, Json](_ANY_INPUT))
+    input_schema: Mapping[str, Json] = field(default_factory=lambda: {"type": "object"})
     guards: Mapping[str, Guard] = field(default_factory=dict[str, Guard])
     """The guards that transitions refer to by name."""
     subject: Callable[[Mapping[str, Json]], str | None] | None = None
@@ -247,6 +247,3 @@ class Machine:
             for state in self.states
         ]
         return hashlib.sha256(json.dumps(shape).encode()).hexdigest()[:12]
-
-
-_ANY_INPUT: Mapping[str, Json] = {"type": "object"}

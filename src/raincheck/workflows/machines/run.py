@@ -8,7 +8,7 @@ transitions are stored, and the checkpoints within a state belong to that stay i
 
 import asyncio
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -82,8 +82,12 @@ class MachineRules:
 
     def pick_transition(self, snapshot: InstanceSnapshot, outcome: Outcome) -> PlannedTransition | None:
         """Return the first open transition that the outcome of the state's action picks; None if it picks none."""
-        for transition in self._matching_transitions(snapshot, outcome):
-            if self._reason_closed(transition, snapshot) is None:
+        for transition in self.state(snapshot).transitions:
+            try:
+                is_picked = transition.on is not None and transition.on(snapshot, outcome)
+            except Exception as error:
+                raise TransitionClosed(f"the `on` of {transition.action!r} can't be evaluated: {error}") from error
+            if is_picked and self._reason_closed(transition, snapshot) is None:
                 return self.apply_transition(snapshot, transition, {}, None, outcome, is_automatic=True)
         return None
 
@@ -125,15 +129,6 @@ class MachineRules:
                 raise TransitionClosed(f"the data that it adds can't be evaluated: {error}") from error
         kind = self.machine.by_name[transition.to].kind
         return PlannedTransition(transition.action, transition.to, {**snapshot.data, **added}, kind, reason)
-
-    def _matching_transitions(self, snapshot: InstanceSnapshot, outcome: Outcome) -> Iterator[Transition]:
-        for transition in self.state(snapshot).transitions:
-            try:
-                is_picked = transition.on is not None and transition.on(snapshot, outcome)
-            except Exception as error:
-                raise TransitionClosed(f"the `on` of {transition.action!r} can't be evaluated: {error}") from error
-            if is_picked:
-                yield transition
 
     def find_transition(self, snapshot: InstanceSnapshot, action: str) -> Transition:
         """Return the transition of this name out of the instance's state.

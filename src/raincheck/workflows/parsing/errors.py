@@ -50,8 +50,6 @@ _FORMS = {
     "action": "{run: [git, status]}",
 }
 
-_BOUNDS = {"less_than_equal": ("at most", "le"), "greater_than_equal": ("at least", "ge")}
-
 
 def diagnostics_of(
     error: ValidationError, source: Source, prefix: KeyPath, model: type[BaseModel]
@@ -99,9 +97,10 @@ def _single(detail: ErrorDetails, model: type[BaseModel]) -> str:
             return "unknown key" + _suggestion(str(detail["loc"][-1]), model)
         case "literal_error":
             return f"it must be {context['expected']}, not {_describe_value(detail['input'])}"
-        case "less_than_equal" | "greater_than_equal" as bound:
-            phrase, key = _BOUNDS[bound]
-            return f"it must be {phrase} {context[key]:,.10g}, not {_describe_value(detail['input'])}"
+        case "less_than_equal":
+            return f"it must be at most {context['le']:,.10g}, not {_describe_value(detail['input'])}"
+        case "greater_than_equal":
+            return f"it must be at least {context['ge']:,.10g}, not {_describe_value(detail['input'])}"
         case "string_pattern_mismatch":
             remedy = _PATTERNS.get(context["pattern"], f"it must match {context['pattern']}")
             return f"{_describe_value(detail['input'])} is not valid: {remedy}"

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain
 from typing import Any, cast
@@ -131,15 +131,14 @@ class Pipeline:
 def check_pipeline(model: PipelineModel, permissions: Permissions) -> Iterator[Problem]:
     """Yield every error of a pipeline."""
     plan = Plan.from_model(model)
-    names = AllowedNames(
-        frozenset(model.input), frozenset(step.id for step in model.steps), frozenset(), permissions.env
-    )
+    steps = frozenset(step.id for step in model.steps)
+    names = AllowedNames(frozenset(model.input), permissions.env, steps)
     yield from check_inputs(model, names.without_roots("steps"))
     yield from _ids(model)
     yield from _order(model, plan)
     yield from _check_compensations(model, plan)
     yield from _steps(model, plan, names, permissions)
-    yield from check_texts(model.output, ("output",), names.for_step(frozenset(plan.order)))
+    yield from check_texts(model.output, ("output",), replace(names, before=frozenset(plan.order)))
 
 
 def _ids(model: PipelineModel) -> Iterator[Problem]:
@@ -187,7 +186,7 @@ def _steps(model: PipelineModel, plan: Plan, names: AllowedNames, permissions: P
     for index, step in enumerate(model.steps):
         before = plan.predecessors.get(step.id, frozenset())
         after = frozenset(name for name in plan.order if step.id in plan.predecessors[name] and name not in before)
-        allowed = names.for_step(before, step.id, after)
+        allowed = replace(names, before=before, step=step.id, after=after)
         for route, message in chain(
             _control(step, allowed), check_action(step, _value_names(step, allowed), permissions)
         ):

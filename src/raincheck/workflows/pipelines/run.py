@@ -110,14 +110,6 @@ FAILURE_VARIABLE = "failure"
 other steps that had started, and the errors of steps that could not be recorded."""
 
 
-class PipelineFailed(ToolError):
-    """A pipeline failed. The message is for its caller."""
-
-    def __init__(self, step: str, message: str) -> None:
-        super().__init__(message)
-        self.step = step
-
-
 class PipelineRun:
     """A run of a pipeline, by one attempt."""
 
@@ -143,7 +135,7 @@ class PipelineRun:
         """Run the pipeline and return its output.
 
         Raises:
-            PipelineFailed: a step has failed, or the output can't be evaluated.
+            ToolError: a step has failed, or the output can't be evaluated.
         """
         failure = cast("Mapping[str, Json] | None", self._task.variables.get(FAILURE_VARIABLE))
         if failure is None:
@@ -267,7 +259,7 @@ class PipelineRun:
             undone[undo] = await self._pipeline.steps[undo].run(self._tries, self._scope(undo))
         return undone
 
-    def _failure_error(self, step: str, undone: Mapping[str, StepResult]) -> PipelineFailed:
+    def _failure_error(self, step: str, undone: Mapping[str, StepResult]) -> ToolError:
         error = cast("Mapping[str, str]", self._results[step].error)
         label = self._pipeline.steps[step].action.label
         parts = [f"step {step!r} failed ({error['kind']}) at `{label}`: {error['message']}"]
@@ -282,7 +274,7 @@ class PipelineRun:
                     else f"the outcome of undo step {undo} is not recorded"
                 )
                 parts.append(f"{fault}: {cast('Mapping[str, str]', result.error)['message']}")
-        return PipelineFailed(step, "; ".join(parts))
+        return ToolError("; ".join(parts))
 
     def _output(self) -> Json:
         last = self._results[self._plan.order[-1]]
@@ -293,7 +285,7 @@ class PipelineRun:
         try:
             return self._pipeline.output.render({"input": self._input, "steps": steps, "env": env})
         except ExpressionFailed as error:
-            raise PipelineFailed("output", f"the output can't be evaluated: {error}") from error
+            raise ToolError(f"the output can't be evaluated: {error}") from error
 
 
 async def _stop(running: Collection["asyncio.Task[StepResult]"]) -> None:

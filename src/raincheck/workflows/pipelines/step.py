@@ -94,15 +94,15 @@ class PipelineStep:
         return self._combine([item_run.result() for item_run in runs])
 
     def _combine(self, outcomes: list[ActionResult]) -> StepResult:
-        failures = [(index, outcome) for index, outcome in enumerate(outcomes) if not outcome.is_ok]
+        failures = [(index, outcome.error) for index, outcome in enumerate(outcomes) if outcome.error is not None]
         results = [outcome.result for outcome in outcomes]
-        errors: tuple[Json, ...] = tuple({"index": index, "error": outcome.error} for index, outcome in failures)
+        errors: tuple[Json, ...] = tuple({"index": index, "error": error} for index, error in failures)
         # With a tolerance, since 0.07 * 100 is slightly more than 7.
         if len(outcomes) - len(failures) >= self.model.min_success_rate * len(outcomes) - 1e-6:
             return StepResult("completed", results, None, errors)
         index, first = failures[0]
-        message = f"{len(failures)} of {len(outcomes)} items failed, the first at index {index}: {first.message}"
-        return StepResult("failed", results, {"kind": first.kind, "message": message}, errors)
+        message = f"{len(failures)} of {len(outcomes)} items failed, the first at index {index}: {first['message']}"
+        return StepResult("failed", results, {"kind": first["kind"], "message": message}, errors)
 
     async def _rounds(self, tries: Tries, name: str, scope: Scope) -> ActionResult:
         """Return the outcome of the action: of its only run, or of the round after which `until` holds."""
