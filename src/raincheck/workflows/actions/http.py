@@ -46,7 +46,8 @@ async def fetch(request: HttpRequest, permissions: Permissions | None) -> tuple[
     Raises:
         ActionFailed: the host is not allowed, there is no response, or it is larger than `max_body`.
     """
-    client = await asyncio.to_thread(_make_client)
+    # In a thread, since it reads certificates.
+    client = await asyncio.to_thread(httpx2.AsyncClient, timeout=IDLE_TIMEOUT, follow_redirects=False)
     try:
         async with client:
             return await _follow(client, request, permissions)
@@ -60,11 +61,6 @@ async def fetch(request: HttpRequest, permissions: Permissions | None) -> tuple[
         raise ActionFailed("http", f"the request to {_host(request.url)} failed: {type(error).__name__}") from error
     except (ValueError, UnicodeError) as error:
         raise ActionFailed("refused", f"this request can't be sent: {type(error).__name__}") from error
-
-
-def _make_client() -> httpx2.AsyncClient:
-    """Create a client. This runs in a thread, since it reads certificates."""
-    return httpx2.AsyncClient(timeout=IDLE_TIMEOUT, follow_redirects=False)
 
 
 async def _follow(

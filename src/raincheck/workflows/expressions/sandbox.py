@@ -215,19 +215,16 @@ def _kind(value: object) -> str:
 
 
 def to_json_value(value: Any) -> Json:  # noqa: ANN401 - likewise
-    """Convert the result of an expression to JSON. An iterator becomes a list."""
-    return _JsonConverter().convert(value)
+    """Convert the result of an expression to JSON. An iterator becomes a list.
 
+    All of it counts: a list may contain the same large value many times.
+    """
+    size = 0
 
-class _JsonConverter:
-    """Converts a value to JSON. It counts all of it: a list may contain the same large value many times."""
-
-    def __init__(self) -> None:
-        self._size = 0
-
-    def convert(self, value: Any) -> Json:  # noqa: ANN401 - likewise
-        self._size += _length(value)
-        check_size(self._size)
+    def convert(value: Any) -> Json:  # noqa: ANN401 - likewise
+        nonlocal size
+        size += _length(value)
+        check_size(size)
         if value is None or isinstance(value, bool | int | float):
             return value
         if isinstance(value, str):
@@ -236,10 +233,12 @@ class _JsonConverter:
             # Raises the error that names the missing value.
             str(value)
         if isinstance(value, Mapping):
-            return {_key(key): self.convert(item) for key, item in cast("Mapping[Any, Any]", value).items()}
+            return {_key(key): convert(item) for key, item in cast("Mapping[Any, Any]", value).items()}
         if isinstance(value, Iterable):
-            return [self.convert(item) for item in cast("Iterable[Any]", value)]
+            return [convert(item) for item in cast("Iterable[Any]", value)]
         raise TypeError(f"it is a {type(cast('object', value)).__name__}, which is not JSON")
+
+    return convert(value)
 
 
 def _key(key: object) -> str:

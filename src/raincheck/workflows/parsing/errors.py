@@ -5,7 +5,7 @@ The `fix` functions remove or replace the invalid parts of a file, so that the r
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any, cast
 
@@ -63,32 +63,24 @@ def diagnostics_of(
 
 def _route(source: Source, prefix: KeyPath, detail: ErrorDetails) -> KeyPath:
     """Return the path in the file. pydantic's location also names the ways in which it has tried to read a value."""
-    route, value = prefix, _at(source.data, prefix)
-    for part in detail["loc"]:
-        inner = _at(value, (part,))
+    route: KeyPath = ()
+    value: Any = source.data
+    for part in (*prefix, *detail["loc"]):
         is_there = isinstance(value, Mapping) and part in value
         if is_there or (isinstance(value, list) and isinstance(part, int)):
-            route, value = (*route, part), inner
+            route, value = (*route, part), cast("Any", value)[part]
     return (*route, str(detail["loc"][-1])) if detail["type"] == "missing" else route
 
 
-def _at(value: Any, route: Sequence[str | int]) -> Any:  # noqa: ANN401 - any YAML value
-    for part in route:
-        try:
-            value = value[part]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return value
-
-
 def _message(details: list[ErrorDetails], model: type[BaseModel]) -> str:
-    types = list(dict.fromkeys(_TYPES[detail["type"]] for detail in details if detail["type"] in _TYPES))
-    if types and len(details) == sum(detail["type"] in _TYPES for detail in details):
-        return f"it must be {' or '.join(types)}, not {_describe_value(details[0]['input'])}{_form(details[0])}"
-    return _single(next(detail for detail in details if detail["type"] not in _TYPES), model)
+    for detail in details:
+        if detail["type"] not in _TYPES:
+            return _single_message(detail, model)
+    types = dict.fromkeys(_TYPES[detail["type"]] for detail in details)
+    return f"it must be {' or '.join(types)}, not {_describe_value(details[0]['input'])}{_form(details[0])}"
 
 
-def _single(detail: ErrorDetails, model: type[BaseModel]) -> str:
+def _single_message(detail: ErrorDetails, model: type[BaseModel]) -> str:
     context: dict[str, Any] = detail.get("ctx", {})
     match detail["type"]:
         case "missing":

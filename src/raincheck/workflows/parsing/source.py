@@ -10,6 +10,7 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -190,6 +191,7 @@ SHARED_KEYS = ("raincheck", "allow", "servers")
 """The keys of a file that apply to all its workflows."""
 
 
+@dataclass(frozen=True, eq=False)
 class Source:
     """The data of a file, with the line of each value.
 
@@ -197,14 +199,13 @@ class Source:
     changes.
     """
 
-    def __init__(self, file: Path, data: Json, lines: dict[KeyPath, int]) -> None:
-        self.file = file
-        self.data = data
-        self._lines = lines
+    file: Path
+    data: Json
+    lines: Mapping[KeyPath, int]
 
     def line_of(self, path: Sequence[str | int]) -> int:
         """Return the line of a value, or of the nearest value around it."""
-        return self._lines.get(self._nearest(path), 1)
+        return self.lines.get(self._nearest(path), 1)
 
     def diagnostic(self, path: Sequence[str | int], message: str) -> Diagnostic:
         """Create a diagnostic for the value at a path. Steps are named by their ids."""
@@ -249,7 +250,7 @@ class Source:
         nearest: KeyPath = ()
         for part in path:
             # Skip parts that are not in the file: models have names that a short form leaves out.
-            if (*nearest, part) in self._lines:
+            if (*nearest, part) in self.lines:
                 nearest = (*nearest, part)
         return nearest
 
