@@ -97,7 +97,7 @@ PITFALLS = {
     ],
     # Lost results and restarts
     "a task is not found after a restart": [
-        "test_committed_changes_are_stored_after_reopening",
+        "test_every_field_of_every_record_is_stored_after_reopening",
         "test_a_released_task_resumes_in_another_engine_at_once_and_has_no_failure",
         "test_when_the_answer_arrives_another_process_finds_the_task_in_the_file",
         "test_an_unverified_header_is_an_owner_that_survives_a_restart",

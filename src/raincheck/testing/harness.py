@@ -2,9 +2,9 @@
 
 import asyncio
 import itertools
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from raincheck.core.change import Change, Creation, NewTask, create
 from raincheck.core.commands import Command
@@ -13,11 +13,14 @@ from raincheck.core.owner import Owner, Scope
 from raincheck.core.policies import Limits, Quota
 from raincheck.core.records import HistoryEntry, InputKind, InputRequest, Journal, Step, Task, TaskId, Tool, View
 from raincheck.core.values import Payload, encode
+from raincheck.errors import RaincheckError
 from raincheck.stores.base import Store
 from raincheck.stores.change_feed import ChangeFeed
 from raincheck.stores.commit import answer, apply, sweep
 from raincheck.stores.requests import ClaimRequest, Page, PageCursor, TaskQuery
 from raincheck.testing.clock import FakeClock
+
+T = TypeVar("T")
 
 NAMESPACE = "reports"
 TOOL = Tool("build_report")
@@ -25,6 +28,14 @@ ALICE = Owner.token("https://issuer.example", "alice")
 BOB = Owner.token("https://issuer.example", "bob")
 EVERYTHING = Scope.everything()
 LEASE = timedelta(seconds=30)
+
+
+async def outcome_of(operation: Awaitable[T]) -> T | RaincheckError:
+    """Return the result of an operation, or the error that it raised."""
+    try:
+        return await operation
+    except RaincheckError as error:
+        return error
 
 
 async def wait_for_hint(feed: ChangeFeed, task_id: TaskId) -> set[TaskId]:

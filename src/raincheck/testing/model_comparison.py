@@ -19,7 +19,7 @@ from raincheck.stores.commit import apply
 from raincheck.stores.memory import MemoryStore
 from raincheck.stores.requests import HeldAttempt, TaskQuery
 from raincheck.testing.clock import FakeClock
-from raincheck.testing.harness import ALICE, BOB, EVERYTHING, NAMESPACE, StoreHarness
+from raincheck.testing.harness import ALICE, BOB, EVERYTHING, NAMESPACE, StoreHarness, outcome_of
 from raincheck.testing.invariants import check_invariants
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ class ModelComparison(RuleBasedStateMachine):
     """Base of the state machine: runs operations on both stores, collects worker snapshots, compares contents."""
 
     def make_store(self, folder: Path) -> Store:
-        """Return a store that is not opened yet and keeps its data, if it has any, in this empty folder."""
+        """Return a store that is not opened yet. If it is durable, the same folder means the same data."""
         raise NotImplementedError("no store to test: override make_store")
 
     def __init__(self) -> None:
@@ -52,10 +52,6 @@ class ModelComparison(RuleBasedStateMachine):
         try:
             self.loop.run_until_complete(check_invariants(self.store, self.ended))
             self.compare_everything()
-            # The secret is random, so it is compared with its earlier value and not with the model's.
-            assert self.loop.run_until_complete(self.store.get_or_create_secret("machine")) == self.secret, (
-                "its secret changed"
-            )
         finally:
             self.loop.run_until_complete(self.store.close())
             self.loop.close()
@@ -65,7 +61,7 @@ class ModelComparison(RuleBasedStateMachine):
         """Run an action on the model and on the store, and require the same result or the same error."""
 
         async def run() -> tuple[T | RaincheckError, T | RaincheckError]:
-            return await _outcome(action(self.model)), await _outcome(action(self.store))
+            return await outcome_of(action(self.model)), await outcome_of(action(self.store))
 
         expected, found = self.loop.run_until_complete(run())
         if isinstance(expected, RaincheckError) or isinstance(found, RaincheckError):
@@ -74,6 +70,13 @@ class ModelComparison(RuleBasedStateMachine):
             is_same = found == expected
         assert is_same, f"your store returned\n  {found!r}\nbut the model returned\n  {expected!r}"
         return expected
+
+    def reopen_store(self) -> None:
+        """Replace the store by a new one on the same data, as a restart does."""
+        self.loop.run_until_complete(self.store.close())
+        self.store = self.make_store(self.folder)
+        self.loop.run_until_complete(self.store.open())
+        self.compare_everything()
 
     def commit_from(self, snapshot: Task, command: Command, *, extends: bool = False) -> bool:
         """Decide a command on a snapshot, stale or not, and commit the change to both stores.
@@ -112,7 +115,7 @@ class ModelComparison(RuleBasedStateMachine):
 
     def current(self, task_id: TaskId) -> Task | None:
         outcome = self.loop.run_until_complete(
-            _outcome(self.model.load(task_id, EVERYTHING, now=self.clock.now() - timedelta(days=10_000)))
+            outcome_of(self.model.load(task_id, EVERYTHING, now=self.clock.now() - timedelta(days=10_000)))
         )
         return outcome if isinstance(outcome, Task) else None
 
@@ -145,13 +148,10 @@ class ModelComparison(RuleBasedStateMachine):
             self.run_on_both(lambda store, scope=scope: store.list_tasks(TaskQuery(scope), now=now))
             self.run_on_both(lambda store, scope=scope: store.count_live(scope))
         for task_id in self.ids:
+            self.run_on_both(lambda store, task_id=task_id: store.view(task_id, EVERYTHING, now=now))
             self.run_on_both(lambda store, task_id=task_id: store.journal(task_id, EVERYTHING, now=now))
             self.run_on_both(lambda store, task_id=task_id: store.history(task_id, EVERYTHING, now=now))
         self.run_on_both(lambda store: store.merge_durations(NAMESPACE, {}))
-
-
-async def _outcome(operation: Awaitable[T]) -> T | RaincheckError:
-    try:
-        return await operation
-    except RaincheckError as error:
-        return error
+        # The secret is random, so it is compared with its earlier value and not with the model's.
+        secret = self.loop.run_until_complete(self.store.get_or_create_secret("machine"))
+        assert secret == self.secret, "its secret changed"

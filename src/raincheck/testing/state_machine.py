@@ -258,6 +258,12 @@ class StoreMachine(ModelComparison):
             edge = data.draw(st.sampled_from(edges))
             self.clock.jump_to(edge - timedelta(microseconds=1) if early else edge)
 
+    @precondition(lambda self: self.store.capabilities.durable)
+    @rule()
+    def reopen(self) -> None:
+        """Stop and start the process: a store that answers reads from memory must have written all of it."""
+        self.reopen_store()
+
     # Invariants, checked after each rule.
 
     @invariant()

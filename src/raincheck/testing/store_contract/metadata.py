@@ -18,7 +18,6 @@ from raincheck.core.values import NAME_LIMIT, encode
 from raincheck.errors import InvalidValue, StoreUnavailable
 from raincheck.stores.base import Store
 from raincheck.stores.requests import SECRET_BYTES
-from raincheck.testing.clock import FakeClock
 from raincheck.testing.harness import NAMESPACE, TOOL, StoreHarness
 from raincheck.testing.store_contract.base import Handles, StoreContractBase, hinted_during, use_in_thread
 
@@ -52,14 +51,6 @@ class DefinitionContract(StoreContractBase):
     async def test_an_invalid_tool_name_is_rejected(self, harness: StoreHarness) -> None:
         with pytest.raises(InvalidValue):
             await harness.store.save_definitions(NAMESPACE, {Tool("", "1"): b"x"})
-
-    async def test_definitions_are_stored_after_reopening(self, tmp_path: Path, clock: FakeClock) -> None:
-        self.require(durable=True)
-        async with self.open_store(tmp_path) as store:
-            await store.save_definitions(NAMESPACE, {OLD: b"old"})
-            await StoreHarness(store, clock).create(tool=OLD)
-        async with self.open_store(tmp_path) as store:
-            assert await store.save_definitions(NAMESPACE, {}) == {OLD: b"old"}
 
 
 SECRET_NAMES = ["key", "Key", "key ", "kéy", "ke\u0301y", "a/b", "%", "🔑", "k" * NAME_LIMIT]
@@ -206,13 +197,6 @@ class DurationContract(StoreContractBase):
         await asyncio.gather(*(store.merge_durations(NAMESPACE, {"build": QUICK, f"{n % 3}": SLOW}) for n in range(30)))
         merged = await store.merge_durations(NAMESPACE, {})
         assert {name: histogram.total for name, histogram in merged.items()} == {"build": 30, "0": 10, "1": 10, "2": 10}
-
-    async def test_merged_durations_are_stored_after_reopening(self, tmp_path: Path) -> None:
-        self.require(durable=True)
-        async with self.open_store(tmp_path) as store:
-            merged = await store.merge_durations(NAMESPACE, {"build": BOTH, "test": SLOW})
-        async with self.open_store(tmp_path) as store:
-            assert await store.merge_durations(NAMESPACE, {}) == merged
 
     async def test_handles_merge_their_durations(self, handles: Handles) -> None:
         one, two = (handle.store for handle in handles)
