@@ -85,13 +85,9 @@ class ConformanceClient:
         history: History | None = None,
     ) -> "ConformanceClient":
         """Open a connection and read the list of tools. Raises `CommunicationError` if that fails."""
-
-        def answer_user(_: Message) -> Message:
-            content = dict(roles["asks"].answer) if "asks" in roles else {}
-            return {"action": "accept", "content": content}
-
+        content = dict(roles["asks"].answer) if "asks" in roles else {}
         answers: dict[str, RequestHandler] = {
-            "elicitation/create": answer_user,
+            "elicitation/create": lambda _: {"action": "accept", "content": content},
             "sampling/createMessage": lambda _: SAMPLE,
         }
         connection = RpcConnection(
@@ -142,7 +138,9 @@ class ConformanceClient:
 
     async def call(self, role: str, **params: object) -> RpcResponse:
         """Call a tool without a task, unless `params` has a `task`."""
-        return await self.connection.request("tools/call", self._call_params(role, params))
+        called = self.role(role)
+        message = {"name": called.tool, "arguments": dict(called.arguments), **params}
+        return await self.connection.request("tools/call", message)
 
     async def start_task(self, role: str, **params: object) -> TaskUnderTest:
         """Call a tool as a task and return the task."""
@@ -163,10 +161,6 @@ class ConformanceClient:
         """Call a tool as a task, cancel it while it runs, and return the task and the result of the cancellation."""
         new_task = await self.start_task(role)
         return new_task, expect_result(await self.cancel_running_task(new_task))
-
-    def _call_params(self, name: str, params: Message) -> Message:
-        role = self.role(name)
-        return {"name": role.tool, "arguments": dict(role.arguments), **params}
 
     async def get_task(self, task_id: str, **params: object) -> RpcResponse:
         reply = await self.connection.request("tasks/get", {"taskId": task_id, **params})

@@ -68,19 +68,10 @@ ALLOWED = {"plain": ("forbidden",), "required": ("required",)}
 NO_TOOL_PREFIX = "needs a tool that"
 """Start of the skip reason of a check that has no tool to call."""
 
+_CAPABILITIES = {"calls": ("requests", "tools", "call"), "list": ("list",), "cancel": ("cancel",)}
+"""The capability that a need stands for. `no list` needs a server that does not declare it."""
+
 _CIRCUMSTANCES: dict[str, tuple[Callable[[ConformanceClient], bool], str]] = {
-    "calls": (
-        lambda caller: _declares(caller, "requests", "tools", "call"),
-        "tasks.requests.tools.call is not declared",
-    ),
-    "no calls": (
-        lambda caller: not _declares(caller, "requests", "tools", "call"),
-        "tasks.requests.tools.call is declared",
-    ),
-    "list": (lambda caller: _declares(caller, "list"), "tasks.list is not declared"),
-    "no list": (lambda caller: not _declares(caller, "list"), "tasks.list is declared"),
-    "cancel": (lambda caller: _declares(caller, "cancel"), "tasks.cancel is not declared"),
-    "no cancel": (lambda caller: not _declares(caller, "cancel"), "tasks.cancel is declared"),
     "http": (lambda caller: caller.target.is_http, "is about HTTP"),
     "headers": (lambda caller: bool(caller.target.headers), "needs a caller that the server can identify (--header)"),
     "no headers": (lambda caller: not caller.target.headers, "is about callers that the server can't identify"),
@@ -100,9 +91,13 @@ def has_role(caller: ConformanceClient, role: str) -> bool:
 
 def _missing_need(caller: ConformanceClient, need: str) -> str | None:
     """Return why a need is not met, or `None` if it is."""
-    if need not in ROLE_DESCRIPTIONS:
+    if need in _CIRCUMSTANCES:
         is_met, reason = _CIRCUMSTANCES[need]
         return None if is_met(caller) else reason
+    if path := _CAPABILITIES.get(need.removeprefix("no ")):
+        is_declared = _declares(caller, *path)
+        reason = f"tasks.{'.'.join(path)} is {'declared' if is_declared else 'not declared'}"
+        return reason if is_declared == need.startswith("no ") else None
     missing = f"{NO_TOOL_PREFIX} {ROLE_DESCRIPTIONS[need]} (role {need!r})"
     role = caller.roles.get(need)
     if role is None:

@@ -5,11 +5,11 @@ A request is pending until its response arrives.
 
 import asyncio
 import json
-import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeGuard
+from typing import Any, TypeGuard
 
 PROTOCOL_VERSION = "2025-11-25"
 Message = dict[str, Any]
@@ -91,7 +91,6 @@ class PendingRequest:
 
     id: int
     method: str
-    sent_at: float
     reply: asyncio.Future[RpcResponse] = field(repr=False)
 
     @property
@@ -127,29 +126,30 @@ def shorten(value: object, limit: int = 300) -> str:
     return text if len(text) <= limit else f"{text[:limit]}…"
 
 
-class Transport(Protocol):
+class Transport(ABC):
     """Carries messages to and from the server. Received messages go to the connection it was opened for."""
 
+    @abstractmethod
     async def open(self, inbox: "RpcConnection") -> None: ...
 
-    def set_protocol_version(self, version: str) -> None:
-        """Set the protocol version of all later messages."""
-        ...
+    def set_protocol_version(self, version: str) -> None:  # noqa: B027 - only HTTP needs it
+        """Set the protocol version of all later messages, if they carry it."""
 
-    async def listen(self) -> None:
+    async def listen(self) -> None:  # noqa: B027 - likewise
         """Start to listen: the handshake is over, so the server may now send any message."""
-        ...
 
+    @abstractmethod
     async def send(self, message: Message) -> None: ...
 
     async def abort_request(self, request_id: int) -> None:
         """Stop listening for the response to a request, without notifying the server. HTTP only."""
-        ...
+        raise NotImplementedError
 
-    def is_stream_open(self, request_id: int) -> bool:
+    def is_stream_open(self, request_id: int) -> bool:  # noqa: ARG002 - of the transport that has streams
         """Return whether the stream that a request opened is still open on the server."""
-        ...
+        return False
 
+    @abstractmethod
     async def close(self) -> None: ...
 
 
@@ -203,9 +203,7 @@ class RpcConnection:
         """Send a request without waiting for its response."""
         self._raise_if_lost()
         self.history.last_id += 1
-        pending = PendingRequest(
-            self.history.last_id, method, time.monotonic(), asyncio.get_running_loop().create_future()
-        )
+        pending = PendingRequest(self.history.last_id, method, asyncio.get_running_loop().create_future())
         self._pending[pending.id] = pending
         message = {"jsonrpc": "2.0", "id": pending.id, "method": method}
         await self._put(message if params is None else {**message, "params": params})
@@ -225,7 +223,7 @@ class RpcConnection:
 
     async def abort_request(self, pending: PendingRequest) -> None:
         """Break the connection on which the response would arrive, as a network failure does."""
-        self._forget(pending.id)
+        self._pending.pop(pending.id, None)
         await self._transport.abort_request(pending.id)
 
     def stream_of(self, pending: PendingRequest) -> tuple[bool, list[Message]]:
@@ -304,7 +302,7 @@ class RpcConnection:
 
     def fail_request(self, request_id: int, reason: str) -> None:
         """Fail a request that will not be answered."""
-        if (pending := self._forget(request_id)) is not None and not pending.is_answered:
+        if (pending := self._pending.pop(request_id, None)) is not None and not pending.is_answered:
             kind = CommunicationError if self._lost_reason is None else ServerDisconnected
             pending.reply.set_exception(kind(f"{pending.method} was not answered: {reason}"))
             # Not every request is awaited. Mark the exception as retrieved, so that asyncio does not log it.
@@ -343,9 +341,6 @@ class RpcConnection:
         background_task = asyncio.create_task(run())
         self._background_tasks.add(background_task)
         background_task.add_done_callback(self._background_tasks.discard)
-
-    def _forget(self, request_id: int) -> PendingRequest | None:
-        return self._pending.pop(request_id, None)
 
     def _raise_if_lost(self) -> None:
         if self._lost_reason is not None:

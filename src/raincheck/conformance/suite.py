@@ -4,7 +4,7 @@ import asyncio
 import warnings
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import pytest
 
@@ -35,7 +35,9 @@ class V2025Contract:
     """Time limits and intervals of the run."""
 
     _stack: ClassVar[ExitStack]
-    _runner: ClassVar["SyncSuiteRun"]
+    _loop: ClassVar[asyncio.Runner]
+    """One event loop for all checks, since they share a connection. It needs no async test plugin."""
+    _run: ClassVar[SuiteRun]
 
     @classmethod
     @contextmanager
@@ -51,7 +53,13 @@ class V2025Contract:
     def setup_class(cls) -> None:
         with ExitStack() as stack:
             target = stack.enter_context(cls.serve())
-            cls._runner = stack.enter_context(SyncSuiteRun(SuiteRun(target, cls.roles, cls.timings)))
+            cls._loop = stack.enter_context(asyncio.Runner())
+            cls._run = SuiteRun(target, cls.roles, cls.timings)
+            try:
+                cls._loop.run(cls._run.__aenter__())
+            except CommunicationError as error:
+                pytest.fail(f"the server could not be reached: {error}", pytrace=False)
+            stack.callback(lambda: cls._loop.run(cls._run.__aexit__()))
             cls._stack = stack.pop_all()
 
     @classmethod
@@ -60,33 +68,6 @@ class V2025Contract:
 
     @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.id)
     def test_check(self, check: Check) -> None:
-        self._runner.check(check)
-
-
-class SyncSuiteRun:
-    """Runs the checks of a test class in one event loop, since they share a connection. Needs no async test plugin."""
-
-    def __init__(self, run: SuiteRun) -> None:
-        self._run = run
-        self._loop = asyncio.Runner()
-
-    def __enter__(self) -> Self:
-        try:
-            self._loop.run(self._run.__aenter__())
-        except BaseException as error:
-            self._loop.close()
-            if isinstance(error, CommunicationError):
-                pytest.fail(f"the server could not be reached: {error}", pytrace=False)
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        try:
-            self._loop.run(self._run.__aexit__())
-        finally:
-            self._loop.close()
-
-    def check(self, check: Check) -> None:
         result = self._loop.run(self._run.check(check))
         text = f"{check.id} ({check.level}): {check.requirement}\n{result.detail}"
         if result.outcome is CheckOutcome.FAILED:
@@ -94,4 +75,4 @@ class SyncSuiteRun:
         if result.outcome is CheckOutcome.SKIPPED:
             pytest.skip(result.detail)
         if result.outcome is CheckOutcome.WARNING:
-            warnings.warn(ConformanceWarning(text), stacklevel=2)
+            warnings.warn(ConformanceWarning(text), stacklevel=1)

@@ -1,7 +1,7 @@
 """Checks of reading a task with `tasks/get`, and of all methods that take a task id."""
 
 from raincheck.conformance.caller import UNKNOWN_ID, ConformanceClient
-from raincheck.conformance.check import MUST, MUST_NOT, SHOULD_NOT, Check, Topic
+from raincheck.conformance.check import MUST, MUST_NOT, SHOULD_NOT, Topic
 from raincheck.conformance.connection import Message, shorten
 from raincheck.conformance.requirements import (
     INVALID_PARAMS,
@@ -66,7 +66,7 @@ async def terminal_final(caller: ConformanceClient) -> None:
     expect(later_status == ended["status"], f"the task was {ended['status']}, and is now {shorten(later_status)}")
 
 
-def _add_unknown_id(method: str, *needs: str) -> Check:
+def _add_unknown_id(method: str, *needs: str) -> None:
     @topic.check(
         MUST,
         f"v2025-{method}-unknown-32602",
@@ -79,10 +79,8 @@ def _add_unknown_id(method: str, *needs: str) -> Check:
             reply = await caller.connection.request(f"tasks/{method}", {"taskId": task_id})
             expect_error(reply, INVALID_PARAMS, f"tasks/{method} of the unknown id {task_id!r}")
 
-    return unknown_id
 
-
-def _add_invalid_id(method: str, *needs: str) -> Check:
+def _add_invalid_id(method: str, *needs: str) -> None:
     @topic.check(
         MUST,
         f"v2025-{method}-invalid-32602",
@@ -95,8 +93,6 @@ def _add_invalid_id(method: str, *needs: str) -> Check:
         for params in invalid:
             reply = await caller.connection.request(f"tasks/{method}", params)
             expect_error(reply, INVALID_PARAMS, f"tasks/{method} with {shorten(params)}")
-
-    return invalid_id
 
 
 for add in (_add_unknown_id, _add_invalid_id):

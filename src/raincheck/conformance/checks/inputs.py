@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from raincheck.conformance.caller import SAMPLE, ConformanceClient, TaskUnderTest
-from raincheck.conformance.check import MUST, MUST_NOT, SHOULD, SHOULD_NOT, Check, Topic
+from raincheck.conformance.check import MUST, MUST_NOT, SHOULD, SHOULD_NOT, Topic
 from raincheck.conformance.connection import Message, PendingRequest, shorten
 from raincheck.conformance.requirements import (
     RELATED_TASK,
@@ -69,7 +69,7 @@ async def _open_input_request(
             await open_request.answer(caller, kind)
 
 
-def _add_checks(kind: InputRequestKind) -> tuple[Check, ...]:
+def _add_checks(kind: InputRequestKind) -> None:
     """Add the checks that are the same for both kinds."""
 
     @topic.check(
@@ -145,8 +145,6 @@ def _add_checks(kind: InputRequestKind) -> tuple[Check, ...]:
         expect(
             status == "completed", f"{kind.method} and tasks/result were answered, but the task is {shorten(status)}"
         )
-
-    return status, sent, related, once, completes
 
 
 _add_checks(ELICITATION)

@@ -1,7 +1,7 @@
 """Checks of task isolation: other callers can't access a task, and its owner can after reconnecting."""
 
 from raincheck.conformance.caller import ENDED_TOO_SOON, UNKNOWN_ID, ConformanceClient
-from raincheck.conformance.check import MUST, MUST_NOT, SHOULD, Check, Topic
+from raincheck.conformance.check import MUST, MUST_NOT, SHOULD, Topic
 from raincheck.conformance.connection import RpcResponse, is_object, shorten
 from raincheck.conformance.requirements import (
     TERMINAL,
@@ -20,7 +20,7 @@ async def _request_as(other: ConformanceClient, method: str, task_id: str) -> Rp
     return await other.connection.request(f"tasks/{method}", {"taskId": task_id})
 
 
-def _add_refused(method: str, *needs: str) -> Check:
+def _add_refused(method: str, *needs: str) -> None:
     @topic.check(
         MUST,
         f"v2025-owner-{method}-refused",
@@ -40,10 +40,8 @@ def _add_refused(method: str, *needs: str) -> Check:
         if method == "cancel" and status in TERMINAL:
             raise NotApplicable(ENDED_TOO_SOON)
 
-    return refused
 
-
-def _add_looks_unknown(method: str, *needs: str) -> Check:
+def _add_looks_unknown(method: str, *needs: str) -> None:
     @topic.check(
         SHOULD,
         f"v2025-owner-{method}-unknown",
@@ -63,8 +61,6 @@ def _add_looks_unknown(method: str, *needs: str) -> Check:
             raise RequirementNotMet(
                 f"another caller's task returned {foreign}, and an unknown task {unknown}: callers can probe for tasks"
             )
-
-    return looks_unknown
 
 
 def _without_id(reply: RpcResponse, task_id: str) -> str | None:

@@ -1,70 +1,15 @@
-"""Streamable HTTP transport: each message is a POST, and a GET stream receives unsolicited messages.
-
-Server-sent events are parsed incrementally from bytes, since an event may be cut anywhere.
-"""
+"""Streamable HTTP transport: each message is a POST, and a GET stream receives unsolicited messages."""
 
 import asyncio
 import contextlib
 import json
-import re
-from collections.abc import AsyncGenerator, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 import httpx2
+from httpx2 import EventSource, ServerSentEvent
 
-from raincheck.conformance.connection import CommunicationError, Message, RpcConnection, parse, shorten
-
-_LINE_END = re.compile(rb"\r\n|\n|\r")
-
-
-@dataclass
-class ServerSentEvent:
-    """One event: its data, and what a client needs to resume the stream."""
-
-    data: str = ""
-    id: str | None = None
-    retry: int | None = None
-
-
-class ServerSentEventParser:
-    """Parses pieces of a stream into the events that they complete."""
-
-    # Not `str.splitlines`: it also splits at characters that JSON may contain unescaped, such as U+2028.
-
-    def __init__(self) -> None:
-        self._rest = b""
-        self._data: list[str] = []
-        self._event = ServerSentEvent()
-
-    def feed(self, piece: bytes) -> Iterator[ServerSentEvent]:
-        """Yield the events that end in this piece."""
-        self._rest += piece
-        # A carriage return at the end may be the first half of a CRLF.
-        complete = self._rest[:-1] if self._rest.endswith(b"\r") else self._rest
-        start = 0
-        for end in _LINE_END.finditer(complete):
-            event = self._take_line(complete[start : end.start()].decode("utf-8", "replace"))
-            start = end.end()
-            if event is not None:
-                yield event
-        self._rest = self._rest[start:]
-
-    def _take_line(self, line: str) -> ServerSentEvent | None:
-        if not line:
-            event, self._event = self._event, ServerSentEvent()
-            event.data, self._data = "\n".join(self._data), []
-            return event if event != ServerSentEvent() else None
-        name, _, value = line.partition(":")
-        value = value.removeprefix(" ")
-        if name == "data":
-            self._data.append(value)
-        elif name == "id":
-            self._event.id = value
-        elif name == "retry" and value.isdecimal():
-            self._event.retry = int(value)
-        return None
-
+from raincheck.conformance.connection import CommunicationError, Message, RpcConnection, Transport, parse, shorten
 
 RECONNECT_DELAY = 1.0
 """Seconds before a stream that ended is reopened, if the server sends no `retry`."""
@@ -74,7 +19,7 @@ EVENTS = "text/event-stream"
 LOCAL_HOSTS = {"127.0.0.1", "::1", "localhost"}
 
 
-class HttpTransport:
+class HttpTransport(Transport):
     """One HTTP session. Every request carries the session id that the server assigned."""
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
@@ -188,7 +133,7 @@ class HttpTransport:
         """Receive the messages of a stream. Returns whether one was a response, and the event to resume after."""
         last = last or ServerSentEvent()
         answered = False
-        async for event in _events(response):
+        async for event in EventSource(response, max_event_size=None):
             last = ServerSentEvent(id=event.id or last.id, retry=last.retry if event.retry is None else event.retry)
             if not event.data:
                 continue
@@ -225,13 +170,6 @@ class HttpTransport:
 
     def _resume_headers(self, last: ServerSentEvent) -> dict[str, str]:
         return {"Accept": EVENTS, **({"Last-Event-ID": last.id} if last.id else {}), **self._session}
-
-
-async def _events(response: httpx2.Response) -> AsyncGenerator[ServerSentEvent]:
-    parser = ServerSentEventParser()
-    async for piece in response.aiter_bytes():
-        for event in parser.feed(piece):
-            yield event
 
 
 async def _describe(response: httpx2.Response) -> str:

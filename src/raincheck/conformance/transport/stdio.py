@@ -8,14 +8,14 @@ import sys
 from collections import deque
 from collections.abc import Sequence
 
-from raincheck.conformance.connection import CommunicationError, Message, RpcConnection, parse
+from raincheck.conformance.connection import CommunicationError, Message, RpcConnection, Transport, parse
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
 GRACE = 2.0
 """Seconds that a server has to stop after its input closes, and again after each signal."""
 
 
-class StdioTransport:
+class StdioTransport(Transport):
     """Starts the command, and writes and reads one message per line."""
 
     def __init__(self, command: Sequence[str]) -> None:
@@ -42,12 +42,6 @@ class StdioTransport:
         self._stderr_reader = asyncio.create_task(self._collect_stderr(process))
         self._stdout_reader = asyncio.create_task(self._read(process, inbox, self._stderr_reader))
 
-    def set_protocol_version(self, version: str) -> None:
-        """Do nothing: over stdio the version is negotiated once."""
-
-    async def listen(self) -> None:
-        """Do nothing: the streams are already open."""
-
     async def send(self, message: Message) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
@@ -61,12 +55,6 @@ class StdioTransport:
             if self._stdout_reader.done():
                 return
             raise CommunicationError(f"the server no longer reads its input: {error}") from error
-
-    async def abort_request(self, request_id: int) -> None:
-        raise NotImplementedError("stdio has one connection for all requests")
-
-    def is_stream_open(self, request_id: int) -> bool:  # noqa: ARG002 - a request opens no stream here
-        return False
 
     async def close(self) -> None:
         process = self._process
