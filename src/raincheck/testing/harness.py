@@ -29,6 +29,11 @@ BOB = Owner.token("https://issuer.example", "bob")
 EVERYTHING = Scope.everything()
 LEASE = timedelta(seconds=30)
 
+KEYED: dict[str, Any] = {"idempotency_key": "key", "request_digest": "digest"}
+"""The fields of a keyed request."""
+OTHER_REQUEST: dict[str, Any] = {"idempotency_key": "key", "request_digest": "another"}
+"""The fields of another request with the same key."""
+
 
 async def outcome_of(operation: Awaitable[T]) -> T | RaincheckError:
     """Return the result of an operation, or the error that it raised."""

@@ -8,7 +8,7 @@ class TestMyStore(StoreContract):
 from raincheck.testing.store_contract.claim import ClaimContract
 from raincheck.testing.store_contract.commit import CommitContract
 from raincheck.testing.store_contract.create import CreateContract, SpawnContract
-from raincheck.testing.store_contract.direct_start import DirectStartContract
+from raincheck.testing.store_contract.direct_start import DirectStartContract, QueuedOfferContract
 from raincheck.testing.store_contract.durability import DurabilityContract
 from raincheck.testing.store_contract.fair_queue import FairQueueContract
 from raincheck.testing.store_contract.families import FamilyContract
@@ -22,6 +22,7 @@ from raincheck.testing.store_contract.retention import KeyReleaseContract, Reten
 class StoreContract(
     CreateContract,
     DirectStartContract,
+    QueuedOfferContract,
     KeyReleaseContract,
     CommitContract,
     ClaimContract,

@@ -8,7 +8,6 @@ from datetime import timedelta
 
 import pytest
 
-from raincheck.core.change import digest_request
 from raincheck.core.commands import Cancel, Complete, Note
 from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.owner import Owner, Scope
@@ -16,11 +15,8 @@ from raincheck.core.policies import OnInterrupt, Quota, Retention, RetryPolicy
 from raincheck.core.records import Task, Tool
 from raincheck.core.values import encode
 from raincheck.errors import AlreadyRecorded, IdempotencyConflict, QuotaExceeded, TaskNotFound
-from raincheck.testing.harness import ALICE, BOB, EVERYTHING, NAMESPACE, StoreHarness
+from raincheck.testing.harness import ALICE, BOB, EVERYTHING, KEYED, NAMESPACE, OTHER_REQUEST, StoreHarness
 from raincheck.testing.store_contract.base import StoreContractBase
-
-SAME = digest_request("build_report", {"year": 2026})
-OTHER = digest_request("build_report", {"year": 2027})
 
 
 class CreateContract(StoreContractBase):
@@ -29,8 +25,7 @@ class CreateContract(StoreContractBase):
         creation = harness.creation(
             tool=Tool("build_report", "2.1"),
             parent_id="parent",
-            idempotency_key="key",
-            request_digest=SAME,
+            **KEYED,
             priority=-7,
             due_at=now + timedelta(microseconds=1),
             deadline_at=now + timedelta(days=60, microseconds=1),
@@ -57,57 +52,57 @@ class CreateContract(StoreContractBase):
         assert await harness.load(task) == task
 
     async def test_the_same_key_and_request_gets_the_same_task(self, harness: StoreHarness) -> None:
-        first = await harness.create(idempotency_key="key", request_digest=SAME)
+        first = await harness.create(**KEYED)
         harness.clock.advance(10)
-        again = await harness.create(idempotency_key="key", request_digest=SAME, quota=Quota(live=1, created=1))
+        again = await harness.create(quota=Quota(live=1, created=1), **KEYED)
         assert again == first
 
     async def test_the_same_key_finds_a_task_that_has_ended(self, harness: StoreHarness) -> None:
-        task = await harness.create_running(idempotency_key="key", request_digest=SAME)
+        task = await harness.create_running(**KEYED)
         ended = await harness.apply(task, Complete(task.attempt_number, encode(1)))
-        assert await harness.create(idempotency_key="key", request_digest=SAME) == ended
+        assert await harness.create(**KEYED) == ended
 
     async def test_the_same_key_for_another_request_is_a_conflict(self, harness: StoreHarness) -> None:
-        first = await harness.create(idempotency_key="key", request_digest=SAME)
+        first = await harness.create(**KEYED)
         with pytest.raises(IdempotencyConflict) as caught:
-            await harness.create(idempotency_key="key", request_digest=OTHER)
+            await harness.create(**OTHER_REQUEST)
         assert caught.value.task_id == first.id
 
     async def test_a_key_belongs_to_one_owner_and_one_namespace(self, harness: StoreHarness) -> None:
-        first = await harness.create(idempotency_key="key", request_digest=SAME)
-        other_owner = await harness.create(idempotency_key="key", request_digest=OTHER, owner=BOB)
-        elsewhere = await harness.create(idempotency_key="key", request_digest=OTHER, namespace="elsewhere")
+        first = await harness.create(**KEYED)
+        other_owner = await harness.create(owner=BOB, **OTHER_REQUEST)
+        elsewhere = await harness.create(namespace="elsewhere", **OTHER_REQUEST)
         assert len({first.id, other_owner.id, elsewhere.id}) == 3
 
     async def test_a_key_can_be_reused_once_its_task_has_expired(self, harness: StoreHarness) -> None:
-        first = await harness.create(idempotency_key="key", request_digest=SAME)
+        first = await harness.create(**KEYED)
         ended = await harness.apply(first, Cancel("alice"))
         harness.jump_to_expiry(ended)
-        second = await harness.create(idempotency_key="key", request_digest=OTHER)
+        second = await harness.create(**OTHER_REQUEST)
         assert second.id != first.id
         assert await harness.load(second) == second
         with pytest.raises(TaskNotFound):
             await harness.load(first)
 
     async def test_an_expired_task_is_deleted_before_its_key_is_reused(self, harness: StoreHarness) -> None:
-        first = await harness.create(idempotency_key="key", request_digest=SAME, retention=Retention(keep=timedelta(0)))
+        first = await harness.create(retention=Retention(keep=timedelta(0)), **KEYED)
         await harness.apply(first, Cancel("alice"))
         quota = Quota(created=1, window=timedelta(hours=1))
-        again = await harness.create(id=first.id, idempotency_key="key", request_digest=OTHER, quota=quota)
+        again = await harness.create(id=first.id, quota=quota, **OTHER_REQUEST)
         assert (again.id, again.phase) == (first.id, Phase.QUEUED)
         assert len(await harness.history(again)) == 1
 
     async def test_a_rejected_create_deletes_nothing(self, harness: StoreHarness) -> None:
         other = await harness.create()
-        first = await harness.create(idempotency_key="key", request_digest=SAME, retention=Retention(keep=timedelta(0)))
+        first = await harness.create(retention=Retention(keep=timedelta(0)), **KEYED)
         ended = await harness.apply(first, Cancel("alice"))
         with pytest.raises(AlreadyRecorded):
-            await harness.create(id=other.id, idempotency_key="key", request_digest=OTHER)
+            await harness.create(id=other.id, **OTHER_REQUEST)
         earlier = harness.clock.now() - timedelta(seconds=1)
         assert await harness.store.load(first.id, EVERYTHING, now=earlier) == ended
 
     async def test_racing_creates_with_one_key_make_one_task(self, harness: StoreHarness) -> None:
-        tasks = await asyncio.gather(*(harness.create(idempotency_key="key", request_digest=SAME) for _ in range(10)))
+        tasks = await asyncio.gather(*(harness.create(**KEYED) for _ in range(10)))
         assert len({task.id for task in tasks}) == 1
         scope = Scope.for_owner(NAMESPACE, ALICE)
         assert await harness.store.count_live(scope) == {Phase.QUEUED: 1}

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import timedelta
 from functools import partial
@@ -25,7 +25,19 @@ from raincheck.stores.change_feed import ANY_TASK
 from raincheck.stores.memory import MemoryStore
 from raincheck.stores.requests import HeldAttempt, TaskQuery
 from raincheck.testing.clock import FakeClock
-from raincheck.testing.harness import ALICE, BOB, EVERYTHING, LEASE, NAMESPACE, TOOL, StoreHarness, outcome_of
+from raincheck.testing.harness import (
+    ALICE,
+    BOB,
+    EVERYTHING,
+    KEYED,
+    LEASE,
+    NAMESPACE,
+    OTHER_REQUEST,
+    TOOL,
+    StoreHarness,
+    outcome_of,
+    wait_for_hint,
+)
 from raincheck.testing.invariants import check_invariants
 from raincheck.testing.store_contract.base import Handles, StoreContractBase, use_in_thread
 
@@ -33,8 +45,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 
+QUICK = DurationHistogram().with_duration(0.1)
 OTHER = Tool("release", "2.1")
-KEYED: dict[str, Any] = {"idempotency_key": "key", "request_digest": "digest"}
 
 
 async def fill_store(harness: StoreHarness) -> None:
@@ -105,7 +117,9 @@ async def _create_instance(harness: StoreHarness) -> None:
 async def _create_family(harness: StoreHarness) -> None:
     """Create a parent that waits for input, its completed child, a task that it spawned, and a cancelled family."""
     parent = await harness.create_running(owner=Owner.local())
-    child, spawned = harness.creation(parent_id=parent.id, owner=parent.owner), harness.creation(owner=parent.owner)
+    child = harness.creation(parent_id=parent.id, owner=parent.owner)
+    # Nothing else happens to it, so that it is written only if the change that spawned it writes it.
+    spawned = harness.creation(owner=parent.owner, due_at=harness.clock.now() + timedelta(days=1))
     await harness.apply(parent, Note(1, Progress(1), spawned=(child, spawned)))
     harness.clock.advance(1.000_001)
     await harness.claim()
@@ -140,7 +154,7 @@ async def resume_work(harness: StoreHarness) -> list[object]:
     """Use what no read shows, and return the outcomes: digests of requests, quotas, turns in the queue."""
     return [
         await outcome_of(harness.create(tool=OTHER, **KEYED)),
-        str(await outcome_of(harness.create(idempotency_key="key", request_digest="another"))),
+        str(await outcome_of(harness.create(**OTHER_REQUEST))),
         str(await outcome_of(harness.create(quota=Quota(live=7)))),
         str(await outcome_of(harness.create(quota=Quota(created=8, window=timedelta(hours=1))))),
         await outcome_of(harness.create(idempotency_key="released", request_digest="another", owner=BOB)),
@@ -177,17 +191,28 @@ def _find_records(value: object) -> Iterator["DataclassInstance"]:
         yield from _find_records(part)
 
 
+USES: dict[str, Callable[[StoreHarness], Awaitable[object]]] = {
+    "create": lambda harness: harness.create(),
+    "claim": lambda harness: harness.claim(),
+    "count": lambda harness: harness.store.count_live(EVERYTHING),
+    "secret": lambda harness: harness.store.get_or_create_secret("key"),
+    "read durations": lambda harness: harness.store.merge_durations(NAMESPACE, {}),
+    "merge durations": lambda harness: harness.store.merge_durations(NAMESPACE, {"build": QUICK}),
+    "release a key": lambda harness: harness.store.release_key(TaskId("task"), "key"),
+}
+
+
 class DurabilityContract(StoreContractBase):
-    async def test_a_store_that_is_not_open_raises_an_error(self, tmp_path: Path, clock: FakeClock) -> None:
+    @pytest.mark.parametrize("name", USES)
+    async def test_a_store_that_is_not_open_raises_an_error(self, tmp_path: Path, clock: FakeClock, name: str) -> None:
         harness = StoreHarness(self.make_store(tmp_path), clock)
         with pytest.raises(StoreUnavailable, match="open it"):
-            await harness.create()
+            await USES[name](harness)
         await harness.store.open()
         await harness.store.close()
         await harness.store.close()
-        for operation in (harness.create(), harness.claim(), harness.store.count_live(EVERYTHING)):
-            with pytest.raises(StoreUnavailable, match="open it"):
-                await operation
+        with pytest.raises(StoreUnavailable, match="open it"):
+            await USES[name](harness)
 
     async def test_every_field_of_every_record_is_stored_after_reopening(
         self, tmp_path: Path, clock: FakeClock
@@ -288,9 +313,7 @@ class DurabilityContract(StoreContractBase):
             async with self.open_store(tmp_path):
                 pass
             task = await harness.create()
-            async with asyncio.timeout(10):
-                while task.id not in await anext(feed):
-                    pass
+            await wait_for_hint(feed, task.id)
 
     async def test_the_change_feed_reports_changes_of_another_handle(self, handles: Handles) -> None:
         one, two = handles

@@ -7,13 +7,11 @@ from typing import Any
 import pytest
 
 from raincheck.core.commands import Cancel, Command, Complete, Expire, Fail, Note, Park, Pause, Release
-from raincheck.core.decide import decide
 from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.policies import OnInterrupt, Retention, RetryPolicy
 from raincheck.core.records import Task, TaskId
 from raincheck.core.values import encode
 from raincheck.errors import LeaseLost, StaleChange
-from raincheck.stores.commit import sweep
 from raincheck.stores.requests import HeldAttempt
 from raincheck.testing.harness import EVERYTHING, LEASE, StoreHarness
 from raincheck.testing.store_contract.base import StoreContractBase
@@ -109,7 +107,7 @@ class FamilyContract(StoreContractBase):
         parent, child = await self.family(harness, of={"retry": RetryPolicy(on_interrupt=OnInterrupt.FAIL)})
         now = harness.clock.advance(LEASE.total_seconds())
         await harness.store.extend_leases([HeldAttempt(child.id, child.attempt_number)], until=now + LEASE)
-        assert [task.id for task in await sweep(harness.store, now=now)] == [parent.id]
+        assert [task.id for task in await harness.sweep()] == [parent.id]
         assert (await harness.load(child)).phase is Phase.CANCELLED
 
     async def test_a_parent_that_stops_without_ending_keeps_its_children(self, harness: StoreHarness) -> None:
@@ -139,9 +137,7 @@ class FamilyContract(StoreContractBase):
     async def test_a_failed_commit_changes_no_relatives(self, harness: StoreHarness) -> None:
         parent, child = await self.family(harness)
         other = await harness.create_running()
-        ending, stale = (decide(task, Cancel("alice"), harness.clock.now()) for task in (parent, other))
-        assert ending is not None
-        assert stale is not None
+        ending, stale = (harness.decide(task, Cancel("alice")) for task in (parent, other))
         other = await harness.apply(other, Note(1, status_message="quicker"))
         with pytest.raises(StaleChange):
             await harness.store.commit([ending, stale])
@@ -151,9 +147,7 @@ class FamilyContract(StoreContractBase):
         self, harness: StoreHarness
     ) -> None:
         parent, child = await self.family(harness)
-        of_parent, of_child = (decide(task, Cancel("alice"), harness.clock.now()) for task in (parent, child))
-        assert of_parent is not None
-        assert of_child is not None
+        of_parent, of_child = (harness.decide(task, Cancel("alice")) for task in (parent, child))
         for changes, stale in (([of_parent, of_child], child), ([of_child, of_parent], parent)):
             with pytest.raises(StaleChange) as caught:
                 await harness.store.commit(changes)

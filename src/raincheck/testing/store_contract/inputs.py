@@ -20,10 +20,6 @@ class InputContract(StoreContractBase):
         task = await harness.create_running()
         return await harness.apply(task, Note(1, input_requests=tuple(harness.input_request(key) for key in keys)))
 
-    async def answered(self, harness: StoreHarness, task: Task, **answers: bytes) -> Task:
-        payloads = {key: encode(value.decode()) for key, value in answers.items()}
-        return await harness.answer(task, payloads)
-
     async def test_an_input_request_is_visible_in_the_status_and_in_the_view(self, harness: StoreHarness) -> None:
         task = await self.ask(harness, "publish")
         view = await harness.view(task)
@@ -35,7 +31,7 @@ class InputContract(StoreContractBase):
         parked = await harness.apply(task, Park(1, seen_signals=task.signals))
         assert parked.phase is Phase.PARKED
         harness.clock.advance(5)
-        woken = await self.answered(harness, task, publish=b"yes")
+        woken = await harness.answer(task, {"publish": encode("yes")})
         assert (woken.phase, woken.status, woken.open_inputs) == (Phase.QUEUED, Status.WORKING, 0)
         (again,) = await harness.claim()
         journal = await harness.journal(again)
@@ -44,7 +40,7 @@ class InputContract(StoreContractBase):
 
     async def test_a_park_does_not_miss_an_answer_that_arrived_before(self, harness: StoreHarness) -> None:
         task = await self.ask(harness, "publish")
-        await self.answered(harness, task, publish=b"yes")
+        await harness.answer(task, {"publish": encode("yes")})
         not_parked = await harness.apply(task, Park(1, seen_signals=task.signals))
         assert not_parked.phase is Phase.QUEUED
 
@@ -55,11 +51,11 @@ class InputContract(StoreContractBase):
 
     async def test_a_partial_answer_leaves_only_open_input_requests_visible(self, harness: StoreHarness) -> None:
         task = await self.ask(harness, "one", "two", "three")
-        await self.answered(harness, task, two=b"2")
+        await harness.answer(task, {"two": encode("2")})
         view = await harness.view(task)
         assert [input_request.key for input_request in view.inputs] == ["one", "three"]
         assert view.task.status is Status.INPUT_REQUIRED
-        await self.answered(harness, task, one=b"1", three=b"3")
+        await harness.answer(task, {"one": encode("1"), "three": encode("3")})
         view = await harness.view(task)
         assert (view.inputs, view.task.status) == ((), Status.WORKING)
 
@@ -67,22 +63,22 @@ class InputContract(StoreContractBase):
         self, harness: StoreHarness
     ) -> None:
         task = await self.ask(harness, "publish")
-        first = await self.answered(harness, task, publish=b"first")
-        again = await self.answered(harness, task, publish=b"second", unknown=b"?")
+        first = await harness.answer(task, {"publish": encode("first")})
+        again = await harness.answer(task, {"publish": encode("second"), "unknown": encode("?")})
         assert again == first
         journal = await harness.journal(task)
         assert [input_request.answer for input_request in journal.inputs] == [encode("first")]
 
     async def test_one_of_several_racing_answers_counts(self, harness: StoreHarness) -> None:
         task = await self.ask(harness, "publish")
-        await asyncio.gather(*(self.answered(harness, task, publish=b"%d" % n) for n in range(8)))
+        await asyncio.gather(*(harness.answer(task, {"publish": encode(str(n))}) for n in range(8)))
         events = [entry.event for entry in await harness.history(task)]
         assert events.count(Event.ANSWER) == 1
         assert (await harness.load(task)).open_inputs == 0
 
     async def test_a_key_is_never_used_again(self, harness: StoreHarness) -> None:
         task = await self.ask(harness, "publish")
-        await self.answered(harness, task, publish=b"yes")
+        await harness.answer(task, {"publish": encode("yes")})
         with pytest.raises(AlreadyRecorded):
             await harness.apply(task, Note(1, input_requests=(harness.input_request("publish"),)))
         assert (await harness.load(task)).open_inputs == 0
@@ -95,14 +91,14 @@ class InputContract(StoreContractBase):
             ended = await harness.apply(task, ending)
             assert (await harness.view(task)).inputs == ()
             with pytest.raises(IllegalTransition):
-                await self.answered(harness, task, publish=b"late")
+                await harness.answer(task, {"publish": encode("late")})
             assert await harness.load(task) == ended
 
     async def test_an_answer_does_not_resume_a_paused_task(self, harness: StoreHarness) -> None:
         task = await self.ask(harness, "publish")
         await harness.apply(task, Park(1, seen_signals=0))
         await harness.apply(task, Pause("operator"))
-        assert (await self.answered(harness, task, publish=b"yes")).phase is Phase.PAUSED
+        assert (await harness.answer(task, {"publish": encode("yes")})).phase is Phase.PAUSED
 
     async def test_input_requests_are_returned_in_their_order(self, harness: StoreHarness) -> None:
         keys = ["z", "a", "m"]

@@ -6,7 +6,6 @@ task, and nothing else changes.
 
 import asyncio
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +15,8 @@ from raincheck.core.lifecycle import Phase
 from raincheck.core.policies import Quota, Retention
 from raincheck.core.records import Artifact, Task, TaskId
 from raincheck.core.values import encode
-from raincheck.errors import IdempotencyConflict, QuotaExceeded, StoreUnavailable, TaskNotFound
-from raincheck.testing.harness import BOB, EVERYTHING, LEASE, StoreHarness, wait_for_hint
+from raincheck.errors import IdempotencyConflict, QuotaExceeded, TaskNotFound
+from raincheck.testing.harness import BOB, EVERYTHING, KEYED, LEASE, OTHER_REQUEST, StoreHarness, wait_for_hint
 from raincheck.testing.store_contract.base import Handles, StoreContractBase, hinted_during
 
 FOREVER = 3_000_000_000.0
@@ -171,12 +170,8 @@ class RetentionContract(StoreContractBase):
         return next(running for running in claimed if running.id == task.id)
 
 
-KEYED: dict[str, Any] = {"idempotency_key": "key", "request_digest": "digest"}
-OTHER: dict[str, Any] = {"idempotency_key": "key", "request_digest": "another"}
-
-
 class KeyReleaseContract(StoreContractBase):
-    @pytest.mark.parametrize("fields", [KEYED, OTHER], ids=["same request", "another request"])
+    @pytest.mark.parametrize("fields", [KEYED, OTHER_REQUEST], ids=["same request", "another request"])
     async def test_a_released_key_is_free_for_another_task(self, harness: StoreHarness, fields: dict[str, Any]) -> None:
         first = await harness.create(**KEYED)
         await harness.store.release_key(first.id, "key")
@@ -211,15 +206,15 @@ class KeyReleaseContract(StoreContractBase):
         for task in (first, other_owner, odd, without):
             assert await harness.load(task) == task
         with pytest.raises(IdempotencyConflict):
-            await harness.create(**OTHER)
+            await harness.create(**OTHER_REQUEST)
 
     async def test_a_second_release_does_not_take_the_key_from_its_new_task(self, harness: StoreHarness) -> None:
         first = await harness.create(**KEYED)
         await harness.store.release_key(first.id, "key")
-        second = await harness.create(**OTHER)
+        second = await harness.create(**OTHER_REQUEST)
         await harness.store.release_key(first.id, "key")
         assert await harness.load(second) == second
-        assert await harness.create(**OTHER) == second
+        assert await harness.create(**OTHER_REQUEST) == second
 
     async def test_a_key_of_another_owner_or_namespace_stays_taken(self, harness: StoreHarness) -> None:
         first = await harness.create(**KEYED)
@@ -235,12 +230,12 @@ class KeyReleaseContract(StoreContractBase):
         task = await harness.create_running(**KEYED)
         note = harness.decide(task, Note(1, status_message="working"))
         await harness.store.release_key(task.id, "key")
-        second = await harness.create(**OTHER)
+        second = await harness.create(**OTHER_REQUEST)
         await harness.store.commit([note])
         noted = await harness.load(task)
         assert (noted.status_message, noted.idempotency_key) == ("working", None)
         await harness.apply(noted, Complete(1, encode("done")))
-        assert await harness.create(**OTHER) == second
+        assert await harness.create(**OTHER_REQUEST) == second
 
     async def test_the_key_of_a_task_that_ended_can_be_released(self, harness: StoreHarness) -> None:
         task = await harness.create_running(**KEYED)
@@ -272,7 +267,7 @@ class KeyReleaseContract(StoreContractBase):
     async def test_racing_creates_after_a_release_make_one_task(self, harness: StoreHarness) -> None:
         first = await harness.create(**KEYED)
         await harness.store.release_key(first.id, "key")
-        made = await asyncio.gather(*(harness.create(**OTHER) for _ in range(10)))
+        made = await asyncio.gather(*(harness.create(**OTHER_REQUEST) for _ in range(10)))
         assert {task.id for task in made} == {made[0].id} != {first.id}
 
     async def test_a_create_that_races_with_a_release_gets_the_old_or_a_new_task(self, harness: StoreHarness) -> None:
@@ -294,15 +289,10 @@ class KeyReleaseContract(StoreContractBase):
         await harness.store.close()
         await harness.store.open()
         assert await harness.load(task) == task.evolve(idempotency_key=None)
-        assert (await harness.create(**OTHER)).id != task.id
+        assert (await harness.create(**OTHER_REQUEST)).id != task.id
 
     async def test_a_key_released_by_one_handle_is_free_for_all_handles(self, handles: Handles) -> None:
         one, two = handles
         task = await one.create(**KEYED)
         await two.store.release_key(task.id, "key")
-        assert (await one.create(**OTHER)).id != task.id
-
-    async def test_a_store_that_is_not_open_releases_nothing(self, tmp_path: Path) -> None:
-        store = self.make_store(tmp_path)
-        with pytest.raises(StoreUnavailable, match="open it"):
-            await store.release_key(TaskId("task"), "key")
+        assert (await one.create(**OTHER_REQUEST)).id != task.id
