@@ -59,11 +59,24 @@ class TaskUnderTest:
         return self.result["task"]
 
 
-class ConformanceClient:
+class ConformanceClient(RpcConnection):
     """One connection to the server, with the requests that the checks send."""
 
-    def __init__(self, connection: RpcConnection, target: ConformanceTarget, roles: Roles, timings: Timings) -> None:
-        self.connection = connection
+    def __init__(
+        self,
+        target: ConformanceTarget,
+        roles: Roles,
+        timings: Timings,
+        *,
+        as_other: bool = False,
+        history: History | None = None,
+    ) -> None:
+        content = dict(roles["asks"].answer) if "asks" in roles else {}
+        answers: dict[str, RequestHandler] = {
+            "elicitation/create": lambda _: {"action": "accept", "content": content},
+            "sampling/createMessage": lambda _: SAMPLE,
+        }
+        super().__init__(target.make_transport(as_other=as_other), answers, timings.timeout, history or History())
         self.target = target
         self.roles = roles
         self.timings = timings
@@ -73,51 +86,30 @@ class ConformanceClient:
 
         self._unfinished: set[str] = set()
 
-    @classmethod
-    async def connect(
-        cls,
-        target: ConformanceTarget,
-        roles: Roles,
-        timings: Timings,
-        *,
-        as_other: bool = False,
-        capabilities: Message = CAPABILITIES,
-        history: History | None = None,
-    ) -> "ConformanceClient":
-        """Open a connection and read the list of tools. Raises `CommunicationError` if that fails."""
-        content = dict(roles["asks"].answer) if "asks" in roles else {}
-        answers: dict[str, RequestHandler] = {
-            "elicitation/create": lambda _: {"action": "accept", "content": content},
-            "sampling/createMessage": lambda _: SAMPLE,
-        }
-        connection = RpcConnection(
-            target.make_transport(as_other=as_other), answers, timings.timeout, history or History()
-        )
-        caller = cls(connection, target, roles, timings)
+    async def connect(self, capabilities: Message = CAPABILITIES) -> None:
+        """Open the connection and read the list of tools. Raises `CommunicationError` if that fails."""
         try:
-            await connection.open(capabilities)
-            await caller._read_tools()
+            await self.open(capabilities)
+            await self._read_tools()
         except BaseException:
-            await connection.close()
+            await self.close()
             raise
-        return caller
 
     @asynccontextmanager
     async def open_second(
         self, *, as_other: bool = False, capabilities: Message = CAPABILITIES
     ) -> AsyncGenerator["ConformanceClient"]:
         """Open a second connection, as the same caller or as the other one."""
-        caller = await ConformanceClient.connect(
-            self.target, self.roles, self.timings, as_other=as_other, capabilities=capabilities
-        )
+        caller = ConformanceClient(self.target, self.roles, self.timings, as_other=as_other)
+        await caller.connect(capabilities)
         try:
             yield caller
         finally:
-            await caller.connection.close()
+            await caller.close()
 
     def capability(self, *path: str) -> object:
         """Return the value that the server declares at a path of its capabilities, or `None`."""
-        value: object = self.connection.initialized.get("capabilities")
+        value: object = self.initialized.get("capabilities")
         for key in path:
             value = value.get(key) if is_object(value) else None
         return value
@@ -138,9 +130,9 @@ class ConformanceClient:
 
     async def call(self, role: str, **params: object) -> RpcResponse:
         """Call a tool without a task, unless `params` has a `task`."""
-        called = self.role(role)
+        called = self.roles[role]
         message = {"name": called.tool, "arguments": dict(called.arguments), **params}
-        return await self.connection.request("tools/call", message)
+        return await self.request("tools/call", message)
 
     async def start_task(self, role: str, **params: object) -> TaskUnderTest:
         """Call a tool as a task and return the task."""
@@ -163,7 +155,7 @@ class ConformanceClient:
         return new_task, expect_result(await self.cancel_running_task(new_task))
 
     async def get_task(self, task_id: str, **params: object) -> RpcResponse:
-        reply = await self.connection.request("tasks/get", {"taskId": task_id, **params})
+        reply = await self.request("tasks/get", {"taskId": task_id, **params})
         if reply.result is not None and reply.result.get("status") in TERMINAL:
             self._unfinished.discard(task_id)
         return reply
@@ -172,17 +164,17 @@ class ConformanceClient:
         return expect_result(await self.get_task(task_id)).get("status")
 
     async def get_result(self, task_id: str, **params: object) -> RpcResponse:
-        reply = await self.connection.wait_for_reply(await self.request_result(task_id, **params), self.result_timeout)
+        reply = await self.wait_for_reply(await self.request_result(task_id, **params), self.result_timeout)
         self._unfinished.discard(task_id)
         return reply
 
     async def request_result(self, task_id: str, **params: object) -> PendingRequest:
         """Send `tasks/result` without waiting for the response."""
-        return await self.connection.send("tasks/result", {"taskId": task_id, **params})
+        return await self.send("tasks/result", {"taskId": task_id, **params})
 
     async def cancel_task(self, task_id: str, **params: object) -> RpcResponse:
         self._unfinished.discard(task_id)
-        return await self.connection.request("tasks/cancel", {"taskId": task_id, **params})
+        return await self.request("tasks/cancel", {"taskId": task_id, **params})
 
     async def cancel_running_task(self, task: TaskUnderTest) -> RpcResponse:
         """Cancel a running task. Skips the check if the task ended before it could be cancelled."""
@@ -218,7 +210,7 @@ class ConformanceClient:
         seen: set[str] = set()
         params: Message = {}
         while True:
-            page = expect_result(await self.connection.request("tasks/list", params))
+            page = expect_result(await self.request("tasks/list", params))
             yield page
             cursor = page.get("nextCursor")
             if cursor is None:
@@ -244,12 +236,12 @@ class ConformanceClient:
         unfinished, self._unfinished = self._unfinished, set()
         if self.capability("tasks", "cancel") is not None:
             for task_id in unfinished:
-                await self.connection.request("tasks/cancel", {"taskId": task_id})
+                await self.request("tasks/cancel", {"taskId": task_id})
 
     async def _read_tools(self) -> None:
         params: Message = {}
         for _ in range(1_000):
-            page = (await self.connection.request("tools/list", params)).result
+            page = (await self.request("tools/list", params)).result
             if page is None:
                 return  # a server without tools: the checks that need one are skipped and report it
             self.tools.update({str(tool.get("name")): tool for tool in objects_in(page.get("tools"))})

@@ -128,7 +128,7 @@ class SuiteRun:
     @property
     def server(self) -> Message:
         """The `serverInfo` that the server declares."""
-        info = self._caller.connection.initialized.get("serverInfo") if self._caller is not None else None
+        info = self._caller.initialized.get("serverInfo") if self._caller is not None else None
         return info if is_object(info) else {}
 
     async def check(self, check: Check) -> CheckResult:
@@ -186,7 +186,7 @@ class SuiteRun:
         except CommunicationError:
             raise
         except TimeoutError:
-            unanswered = ", ".join(request.method for request in caller.connection.unanswered) or "none"
+            unanswered = ", ".join(request.method for request in caller.unanswered) or "none"
             raise CommunicationError(f"not finished after {limit:g} s; unanswered requests: {unanswered}") from None
         except Exception as error:  # noqa: BLE001 - a server can send anything, and a check may not be ready for it
             return CheckOutcome.FAILED, f"the check itself failed: {error!r}"
@@ -204,7 +204,8 @@ class SuiteRun:
             await self._disconnect()
 
     async def _connect(self) -> ConformanceClient:
-        caller = await ConformanceClient.connect(self.target, self.roles, self.timings, history=self._history)
+        caller = ConformanceClient(self.target, self.roles, self.timings, history=self._history)
+        await caller.connect()
         caller.retry_problems = self._retry_problems
         return caller
 
@@ -212,7 +213,7 @@ class SuiteRun:
         caller, self._caller = self._caller, None
         if caller is not None:
             with contextlib.suppress(CommunicationError):
-                await caller.connection.close()
+                await caller.close()
 
 
 def _unmet(check: Check) -> CheckOutcome:

@@ -72,19 +72,18 @@ class StreamServer:
 async def connected(server: StreamServer, timings: Timings = TIMINGS) -> AsyncGenerator[ConformanceClient]:
     routes = [Route("/mcp", getattr(server, method), methods=[method.upper()]) for method in ("post", "get", "delete")]
     async with running_app(Starlette(routes=routes), lifespan="off") as url:
-        caller = await ConformanceClient.connect(
-            ConformanceTarget(url, headers={"Authorization": "Bearer ada"}), ROLES, timings
-        )
+        caller = ConformanceClient(ConformanceTarget(url, headers={"Authorization": "Bearer ada"}), ROLES, timings)
+        await caller.connect()
         try:
             yield caller
         finally:
-            await caller.connection.close()
+            await caller.close()
 
 
 async def test_a_response_after_its_stream_was_closed_is_fetched() -> None:
     server = StreamServer()
     async with connected(server) as caller:
-        reply = await caller.connection.request("ping")
+        reply = await caller.request("ping")
     assert reply.result == {}
     (headers,) = [headers for name, headers in server.seen if name == "GET"]
     assert headers["last-event-id"] == "e2"
@@ -93,14 +92,14 @@ async def test_a_response_after_its_stream_was_closed_is_fetched() -> None:
 async def test_unsupported_requests_of_the_server_are_answered_with_an_error() -> None:
     server = StreamServer()
     async with connected(server) as caller:
-        await caller.connection.request("ping")
+        await caller.request("ping")
     assert "an answer" in [name for name, _ in server.seen]
 
 
 async def test_session_version_and_credentials_go_with_every_request() -> None:
     server = StreamServer()
     async with connected(server) as caller:
-        await caller.connection.request("ping")
+        await caller.request("ping")
     first, *later = [headers for _, headers in server.seen]
     assert "mcp-session-id" not in first
     assert {headers["mcp-session-id"] for headers in later} == {"one"}
@@ -114,7 +113,7 @@ async def test_a_session_that_the_server_ended_is_gone() -> None:
     async with connected(server) as caller:
         server.has_session = False
         with pytest.raises(ServerDisconnected, match="the server has ended the session: HTTP 404"):
-            await caller.connection.request("ping")
+            await caller.request("ping")
 
 
 async def test_a_server_that_does_not_accept_a_notification_is_reported() -> None:

@@ -107,13 +107,13 @@ async def cancel_wakes(caller: ConformanceClient) -> None:
     pending = await caller.request_result(new_task.id)
     await caller.get_status(new_task.id)  # so that the server receives tasks/result before tasks/cancel
     expect_result(await caller.cancel_running_task(new_task))
-    await caller.connection.wait_for_reply(pending)
+    await caller.wait_for_reply(pending)
 
 
 @topic.check(MUST, "v2025-cancel-input-required", "asks", "cancel", section="Task Status Lifecycle")
 async def cancel_input_required(caller: ConformanceClient) -> None:
     """A task that waits for input can be cancelled."""
-    with caller.connection.hold_requests("elicitation/create"):
+    with caller.hold_requests("elicitation/create"):
         new_task = await caller.start_task("asks")
         # Not `wait_for_status`: a server that never reports input_required is at fault elsewhere and may still cancel.
         while time.monotonic() < new_task.started_at + caller.timings.quiet_period:

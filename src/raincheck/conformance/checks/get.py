@@ -47,10 +47,10 @@ async def get_no_stream(caller: ConformanceClient) -> None:
     # The specification asks for plain JSON where possible. Some SDKs open a stream for every answer: if the stream ends
     # with the answer, the caller is no worse off.
     new_task = await caller.start_task("slow")
-    pending = await caller.connection.send("tasks/get", {"taskId": new_task.id})
-    reply = await caller.connection.wait_for_reply(pending)
+    pending = await caller.send("tasks/get", {"taskId": new_task.id})
+    reply = await caller.wait_for_reply(pending)
     await caller.wait_quiet_period()
-    is_open, messages = caller.connection.stream_of(pending)
+    is_open, messages = caller.stream_of(pending)
     if is_open or len(messages) > 1:
         problem = "is still open" if is_open else f"carried {shorten(messages)}"
         raise RequirementNotMet(f"tasks/get was answered on a stream ({reply.source}) that {problem}")
@@ -76,7 +76,7 @@ def _add_unknown_id(method: str, *needs: str) -> None:
     )
     async def unknown_id(caller: ConformanceClient) -> None:
         for task_id in (UNKNOWN_ID, ""):
-            reply = await caller.connection.request(f"tasks/{method}", {"taskId": task_id})
+            reply = await caller.request(f"tasks/{method}", {"taskId": task_id})
             expect_error(reply, INVALID_PARAMS, f"tasks/{method} of the unknown id {task_id!r}")
 
 
@@ -91,7 +91,7 @@ def _add_invalid_id(method: str, *needs: str) -> None:
     async def invalid_id(caller: ConformanceClient) -> None:
         invalid: list[Message] = [{}, {"taskId": 7}, {"taskId": None}, {"taskId": [UNKNOWN_ID]}]
         for params in invalid:
-            reply = await caller.connection.request(f"tasks/{method}", params)
+            reply = await caller.request(f"tasks/{method}", params)
             expect_error(reply, INVALID_PARAMS, f"tasks/{method} with {shorten(params)}")
 
 

@@ -49,7 +49,7 @@ class InputRequestUnderTest:
 
     async def answer(self, caller: ConformanceClient, kind: InputRequestKind) -> None:
         result = {**kind.answer(caller), "_meta": {RELATED_TASK: {"taskId": self.task.id}}}
-        await caller.connection.answer(self.request, result)
+        await caller.answer(self.request, result)
 
 
 @asynccontextmanager
@@ -57,13 +57,11 @@ async def _open_input_request(
     caller: ConformanceClient, kind: InputRequestKind
 ) -> AsyncGenerator[InputRequestUnderTest]:
     """Start a task that sends an input request, and answer the request on exit."""
-    with caller.connection.hold_requests(kind.method):
-        mark = caller.connection.mark()
+    with caller.hold_requests(kind.method):
+        mark = caller.mark()
         new_task = await caller.start_task(kind.role)
         pending = await caller.request_result(new_task.id)
-        open_request = InputRequestUnderTest(
-            new_task, pending, await caller.connection.wait_for_request(kind.method, mark), mark
-        )
+        open_request = InputRequestUnderTest(new_task, pending, await caller.wait_for_request(kind.method, mark), mark)
         yield open_request
         if not pending.is_answered:
             await open_request.answer(caller, kind)
@@ -79,7 +77,7 @@ def _add_checks(kind: InputRequestKind) -> None:
         requirement=f"A task that waits for {kind.name} is input_required until it gets the answer.",
     )
     async def status(caller: ConformanceClient) -> None:
-        with caller.connection.hold_requests(kind.method):
+        with caller.hold_requests(kind.method):
             new_task = await caller.start_task(kind.role)
             await caller.wait_for_status(new_task.id, {"input_required"})
 
@@ -117,7 +115,7 @@ def _add_checks(kind: InputRequestKind) -> None:
             # Counted by id: another check covers a request that is sent on two streams.
             request_ids = {
                 str(received.message.get("id"))
-                for received in caller.connection.new_requests_since(open_request.mark, kind.method)
+                for received in caller.new_requests_since(open_request.mark, kind.method)
             }
             if len(request_ids) > 1:
                 raise RequirementNotMet(
@@ -135,7 +133,7 @@ def _add_checks(kind: InputRequestKind) -> None:
             second = await caller.request_result(open_request.task.id)
             await open_request.answer(caller, kind)
             replies = [
-                await caller.connection.wait_for_reply(pending, caller.result_timeout)
+                await caller.wait_for_reply(pending, caller.result_timeout)
                 for pending in (open_request.pending_result, second)
             ]
         for reply in replies:
@@ -160,7 +158,7 @@ async def undeclared(caller: ConformanceClient) -> None:
             return  # rejected, which is allowed
         await undeclaring.request_result(task["taskId"])
         await undeclaring.wait_quiet_period()
-        if undeclaring.connection.received_since(0, "elicitation/create"):
+        if undeclaring.received_since(0, "elicitation/create"):
             raise RequirementNotMet("the server sent elicitation/create to a client that did not declare elicitation")
         await undeclaring.cancel_task(task["taskId"])
 
@@ -170,10 +168,7 @@ async def requests_once(caller: ConformanceClient) -> None:
     """The server sends each of its requests on one stream only."""
     async with _open_input_request(caller, ELICITATION) as open_request:
         await caller.wait_quiet_period()
-        ids = [
-            received.message.get("id")
-            for received in caller.connection.received_since(open_request.mark, ELICITATION.method)
-        ]
+        ids = [received.message.get("id") for received in caller.received_since(open_request.mark, ELICITATION.method)]
         if len(set(ids)) < len(ids):
             raise RequirementNotMet(f"the server sent requests with the ids {shorten(ids)}: one of them more than once")
 
@@ -183,7 +178,7 @@ async def own(caller: ConformanceClient) -> None:
     """If two tasks wait for input at once, each continues with its own answer."""
     async with _open_input_request(caller, ELICITATION) as first, _open_input_request(caller, ELICITATION) as second:
         await second.answer(caller, ELICITATION)
-        expect_result(await caller.connection.wait_for_reply(second.pending_result, caller.result_timeout))
+        expect_result(await caller.wait_for_reply(second.pending_result, caller.result_timeout))
         if first.pending_result.is_answered:
             raise RequirementNotMet("the input request of the second task was answered, and the first task ended")
 

@@ -17,7 +17,7 @@ topic = Topic("Isolation", "Task Isolation and Access Control", "calls", "http",
 
 
 async def _request_as(other: ConformanceClient, method: str, task_id: str) -> RpcResponse:
-    return await other.connection.request(f"tasks/{method}", {"taskId": task_id})
+    return await other.request(f"tasks/{method}", {"taskId": task_id})
 
 
 def _add_refused(method: str, *needs: str) -> None:
@@ -93,7 +93,7 @@ async def owner_silence(caller: ConformanceClient) -> None:
         new_task = await caller.start_task("quick", _meta={"progressToken": "v2025-silence"})
         await caller.get_result(new_task.id)
         await caller.wait_quiet_period()
-        for received in other.connection.history.received:
+        for received in other.history.received:
             expect(
                 new_task.id not in _named_in(received.message.get("params")),
                 f"another caller received {shorten(received.message)}",

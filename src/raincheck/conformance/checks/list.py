@@ -25,7 +25,7 @@ async def _start_tasks(caller: ConformanceClient) -> list[str]:
 
 async def _first_page(caller: ConformanceClient) -> Message:
     await caller.start_task("quick")
-    return expect_result(await caller.connection.request("tasks/list", {}))
+    return expect_result(await caller.request("tasks/list", {}))
 
 
 @topic.check(MUST, "v2025-list-shape", "quick", "list")
@@ -79,7 +79,7 @@ async def list_agrees(caller: ConformanceClient) -> None:
 @topic.check(MUST, "v2025-list-cursor-32602", "list", section="Protocol Errors")
 async def list_cursor(caller: ConformanceClient) -> None:
     """A cursor that the server did not return is rejected: -32602."""
-    reply = await caller.connection.request("tasks/list", {"cursor": "no server returns this cursor"})
+    reply = await caller.request("tasks/list", {"cursor": "no server returns this cursor"})
     expect_error(reply, INVALID_PARAMS, "tasks/list with an invented cursor")
 
 

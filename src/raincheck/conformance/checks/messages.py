@@ -14,11 +14,9 @@ MAX_REPORTED = 3
 @topic.check(MUST_NOT, "v2025-messages-only", section="Transports: stdio")
 async def messages_only(caller: ConformanceClient) -> None:
     """The server sends only messages: no logs or banners between them."""
-    await caller.connection.request("ping")
-    if caller.connection.history.malformed:
-        raise RequirementNotMet(
-            f"the server sent text that is not a message: {shorten(caller.connection.history.malformed[0])}"
-        )
+    await caller.request("ping")
+    if caller.history.malformed:
+        raise RequirementNotMet(f"the server sent text that is not a message: {shorten(caller.history.malformed[0])}")
 
 
 @topic.check(
@@ -30,8 +28,8 @@ async def messages_only(caller: ConformanceClient) -> None:
     ),
 )
 async def messages_json_rpc(caller: ConformanceClient) -> None:
-    await caller.connection.request("tasks/get", {"taskId": UNKNOWN_ID})
-    for received in caller.connection.history.received:
+    await caller.request("tasks/get", {"taskId": UNKNOWN_ID})
+    for received in caller.history.received:
         if error := _message_error(received.message):
             raise RequirementNotMet(f"{error}: {shorten(received.message)}")
 
@@ -54,8 +52,8 @@ def _message_error(message: Message) -> str | None:
 @topic.check(SHOULD, "v2025-errors-informative", section="Protocol Errors")
 async def errors_informative(caller: ConformanceClient) -> None:
     """The message of an error explains what is wrong."""
-    await caller.connection.request("tasks/get", {"taskId": UNKNOWN_ID})
-    for received in caller.connection.history.received:
+    await caller.request("tasks/get", {"taskId": UNKNOWN_ID})
+    for received in caller.history.received:
         error = received.message.get("error")
         if is_object(error) and not str(error.get("message", "")).strip():
             raise RequirementNotMet(f"an error has no message: {shorten(received.message)}")

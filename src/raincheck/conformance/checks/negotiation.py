@@ -24,7 +24,7 @@ SUPPORT = ("required", "optional", "forbidden")
     requirement=f"A client that requests version {PROTOCOL_VERSION} gets that version.",
 )
 async def version(caller: ConformanceClient) -> None:
-    negotiated = caller.connection.initialized.get("protocolVersion")
+    negotiated = caller.initialized.get("protocolVersion")
     expect(negotiated == PROTOCOL_VERSION, f"protocolVersion is {shorten(negotiated)}; requested {PROTOCOL_VERSION}")
 
 
@@ -60,9 +60,7 @@ async def undeclared_ignored(caller: ConformanceClient) -> None:
 @topic.check(SHOULD, "v2025-undeclared-list-32601", "no list", section="Capability Negotiation")
 async def undeclared_list(caller: ConformanceClient) -> None:
     """A server that does not declare tasks/list rejects it as an unknown method: -32601."""
-    expect_error(
-        await caller.connection.request("tasks/list", {}), METHOD_NOT_FOUND, "tasks/list, which is undeclared,"
-    )
+    expect_error(await caller.request("tasks/list", {}), METHOD_NOT_FOUND, "tasks/list, which is undeclared,")
 
 
 @topic.check(SHOULD, "v2025-undeclared-cancel-32601", "no cancel", "calls", "slow", section="Capability Negotiation")
@@ -123,7 +121,7 @@ async def tool_optional_plain(caller: ConformanceClient) -> None:
 async def unknown_tool_fails(caller: ConformanceClient) -> None:
     """A call of an unknown tool as a task is rejected, or the task fails."""
     params: Message = {"name": "no-tool-has-this-name", "arguments": {}, "task": {}}
-    reply = await caller.connection.request("tools/call", params)
+    reply = await caller.request("tools/call", params)
     if reply.error is not None:
         return
     result = expect_result(reply)

@@ -21,7 +21,7 @@ async def _status_notifications(caller: ConformanceClient) -> list[ReceivedMessa
     if has_role(caller, "slow") and caller.capability("tasks", "cancel") is not None:
         await caller.cancel_task((await caller.start_task("slow")).id)
     await caller.wait_quiet_period()
-    notifications = caller.connection.received_since(0, METHOD)
+    notifications = caller.received_since(0, METHOD)
     if not notifications:
         raise NotApplicable(f"the server sends no {METHOD}, which are optional")
     return notifications

@@ -39,14 +39,14 @@ _records: WeakKeyDictionary[RpcConnection, ProgressRecord] = WeakKeyDictionary()
 
 async def _record_progress(caller: ConformanceClient) -> ProgressRecord:
     """Record progress once per connection. Several checks share the record, since it takes time to make."""
-    if caller.connection not in _records:
-        mark = caller.connection.mark()
+    if caller not in _records:
+        mark = caller.mark()
         tasks: dict[object, TaskUnderTest] = {token: await _start(caller, token) for token in (FIRST, SECOND)}
         for new_task in tasks.values():
             expect_result(await caller.get_result(new_task.id))
         await caller.wait_quiet_period()
-        _records[caller.connection] = ProgressRecord(tasks, _reports(caller, mark), caller.connection.mark())
-    record = _records[caller.connection]
+        _records[caller] = ProgressRecord(tasks, _reports(caller, mark), caller.mark())
+    record = _records[caller]
     if not record.reports:
         raise NotApplicable("the server reports no progress of tasks, which is optional")
     return record
@@ -58,7 +58,7 @@ async def _start(caller: ConformanceClient, token: object) -> TaskUnderTest:
 
 def _reports(caller: ConformanceClient, mark: int) -> list[ReceivedMessage]:
     """Return the progress notifications received since a mark."""
-    return caller.connection.received_since(mark, METHOD)
+    return caller.received_since(mark, METHOD)
 
 
 @topic.check(MUST, "v2025-progress-token")
@@ -112,7 +112,7 @@ def _number(value: object) -> float:
 @topic.check(MUST_NOT, "v2025-progress-unrequested")
 async def progress_unrequested(caller: ConformanceClient) -> None:
     """A call without a progress token gets no progress."""
-    mark = caller.connection.mark()
+    mark = caller.mark()
     new_task = await caller.start_task(ROLE)
     await caller.get_result(new_task.id)
     await caller.wait_quiet_period()
@@ -135,7 +135,7 @@ async def progress_ends(caller: ConformanceClient) -> None:
 @topic.check(MUST, "v2025-progress-cancelled", "cancel")
 async def progress_cancelled(caller: ConformanceClient) -> None:
     """No progress is reported after the task was cancelled."""
-    mark = caller.connection.mark()
+    mark = caller.mark()
     new_task = await _start(caller, THIRD)
     pending = await caller.request_result(new_task.id)
 
@@ -143,12 +143,12 @@ async def progress_cancelled(caller: ConformanceClient) -> None:
         ended: Message | None = {} if pending.is_answered else None
         return next((report.message for report in _reports(caller, mark)), ended)
 
-    if not await caller.connection.wait_for(first_report, "the server sent no progress"):
+    if not await caller.wait_for(first_report, "the server sent no progress"):
         raise NotApplicable("the server reports no progress of tasks, which is optional")
     if (await caller.cancel_task(new_task.id)).error is not None:
         raise NotApplicable(f"the tool of the role {ROLE!r} ended before it could be cancelled: make it run longer")
     await caller.wait_quiet_period()  # for progress that was in transit
-    end = caller.connection.mark()
+    end = caller.mark()
     # Wait until the work would have ended, since its report interval is unknown.
     await asyncio.sleep(max(new_task.started_at + caller.role(ROLE).takes - time.monotonic(), 0))
     await caller.wait_quiet_period()

@@ -13,7 +13,7 @@ async def result_blocks(caller: ConformanceClient) -> None:
     """tasks/result of a running task is answered when the task has ended, and not before."""
     new_task = await caller.start_task("slow")
     pending = await caller.request_result(new_task.id)
-    reply = await caller.connection.wait_for_reply(pending, caller.result_timeout)
+    reply = await caller.wait_for_reply(pending, caller.result_timeout)
     status = await caller.get_status(new_task.id)
     expect(status in TERMINAL, f"tasks/result returned {reply} while the task is {shorten(status)}")
     expect_result(reply)
@@ -24,7 +24,7 @@ async def result_concurrent_requests(caller: ConformanceClient) -> None:
     """While tasks/result is pending, other requests on the same connection are answered."""
     new_task = await caller.start_task("slow")
     await caller.request_result(new_task.id)
-    await caller.connection.request("ping")
+    await caller.request("ping")
     status = await caller.get_status(new_task.id)
     expect(
         status not in TERMINAL,
@@ -66,9 +66,7 @@ async def result_two_waiters(caller: ConformanceClient) -> None:
     """Two requests that wait for the same result both get it."""
     new_task = await caller.start_task("slow")
     waiting = [await caller.request_result(new_task.id) for _ in range(2)]
-    first, second = [
-        _comparable(await caller.connection.wait_for_reply(pending, caller.result_timeout)) for pending in waiting
-    ]
+    first, second = [_comparable(await caller.wait_for_reply(pending, caller.result_timeout)) for pending in waiting]
     expect(first == second, f"one request got {shorten(first)}, and the other {shorten(second)}")
 
 
@@ -78,7 +76,7 @@ async def result_abandoned(caller: ConformanceClient) -> None:
     new_task = await caller.start_task("slow")
     pending = await caller.request_result(new_task.id)
     await caller.get_status(new_task.id)  # so that the server receives tasks/result before its cancellation
-    await caller.connection.notify("notifications/cancelled", {"requestId": pending.id})
+    await caller.notify("notifications/cancelled", {"requestId": pending.id})
     await caller.wait_for_status(new_task.id, {"completed"})
     expect_result(await caller.get_result(new_task.id))
 
@@ -91,7 +89,7 @@ async def result_disconnected(caller: ConformanceClient) -> None:
     new_task = await caller.start_task("slow")
     pending = await caller.request_result(new_task.id)
     await caller.get_status(new_task.id)
-    await caller.connection.abort_request(pending)
+    await caller.abort_request(pending)
     await caller.wait_for_status(new_task.id, {"completed"})
     expect_result(await caller.get_result(new_task.id))
 
