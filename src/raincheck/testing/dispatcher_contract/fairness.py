@@ -27,7 +27,7 @@ class FairnessContract(DispatcherContractBase):
         submitter = site.submitting_engine("other")
         unsupported = await site.engine.submit("plain")
         supported = await submitter.submit("other")
-        assert await site.wait_for_end(supported) == (Phase.COMPLETED, None)
+        assert await site.wait_for_end(supported) == (Phase.COMPLETED, "1")
         assert (await site.engine.task(unsupported.id)).phase is Phase.QUEUED
         assert await site.engine.history(unsupported.id) == await site.history(unsupported)
         second_worker = await site.start_worker()
@@ -49,14 +49,11 @@ class FairnessContract(DispatcherContractBase):
         order: list[Owner] = []
         toolbox = Toolbox()
 
-        @toolbox.tool
-        async def one(task: TaskContext) -> None:
+        async def run(task: TaskContext) -> None:
             order.append(task.owner)
 
-        @toolbox.tool
-        async def two(task: TaskContext) -> None:
-            order.append(task.owner)
-
+        for name in ("one", "two"):
+            toolbox.tool(name=name)(run)
         submitter = Engine(site.store, toolbox, works=False)
         tasks = [await submitter.submit("one", owner=ALICE) for _ in range(4)]
         tasks += [await submitter.submit("two", owner=BOB) for _ in range(4)]
@@ -68,23 +65,17 @@ class FairnessContract(DispatcherContractBase):
         order: list[str] = []
         toolbox = Toolbox()
 
-        @toolbox.tool
-        async def usual() -> None:
-            order.append("usual")
+        async def run(task: TaskContext) -> None:
+            order.append(task.id)
 
-        @toolbox.tool(priority=10)
-        async def urgent() -> None:
-            order.append("urgent")
-
-        @toolbox.tool(priority=-10)
-        async def idle() -> None:
-            order.append("idle")
-
+        for name, priority in (("usual", 0), ("urgent", 10), ("idle", -10)):
+            toolbox.tool(name=name, priority=priority)(run)
         submitter = Engine(site.store, toolbox, works=False)
         tasks = [await submitter.submit(name) for name in ("idle", "usual", "urgent") for _ in range(3)]
         async with self._working(site, toolbox, concurrency=1):
             assert await site.wait_for_ends(tasks) == {Phase.COMPLETED}
-        assert order == ["urgent"] * 3 + ["usual"] * 3 + ["idle"] * 3
+        names: dict[str, str] = {task.id: task.tool.name for task in tasks}
+        assert [names[task_id] for task_id in order] == ["urgent"] * 3 + ["usual"] * 3 + ["idle"] * 3
 
     async def test_tasks_of_a_tool_with_concurrency_one_run_one_at_a_time_without_polls(
         self, site: DispatcherHarness, monkeypatch: pytest.MonkeyPatch

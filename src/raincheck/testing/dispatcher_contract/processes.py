@@ -34,8 +34,8 @@ LogEvent: TypeAlias = Callable[..., None]
 STEPS = ("load", "clean", "publish")
 STUBBORN = RetryPolicy(attempts=50, first_wait=timedelta(0), max_wait=timedelta(0), jitter=0)
 
-KINDS = ("all", "older", "newer", "other")
-"""Kinds of workers: all tools without versions; the versioned tool in version 1 or 2; only an unrelated tool."""
+VERSIONS = {"older": ("versioned", "1"), "newer": ("versioned", "2"), "other": ("other", "1")}
+"""The only tool of other kinds of workers, and its version."""
 
 
 class EventLog:
@@ -52,20 +52,18 @@ class EventLog:
         if self._on_line is not None:
             self._on_line(line)
 
-    def close(self) -> None:
-        os.close(self._file)
-
 
 def make_toolbox(kind: str, log: LogEvent, gate: asyncio.Event) -> Toolbox:
-    """Return the tools of a kind of worker. A tool that is asked to hang does so until the gate is open."""
+    """Return the tools of a kind of worker. A tool that is asked to hang does so until the gate is open.
+
+    A worker of the kind "all" has all tools but those in `VERSIONS`.
+    """
     toolbox = Toolbox()
     if kind == "all":
         _add_work(toolbox, log, gate)
         _add_waits(toolbox, log)
-    if kind in ("older", "newer"):
-        _add_versioned(toolbox, log, "1" if kind == "older" else "2")
-    if kind == "other":
-        _add_other(toolbox, log)
+    else:
+        _add_versioned(toolbox, log, *VERSIONS[kind])
     return toolbox
 
 
@@ -111,17 +109,11 @@ def _add_waits(toolbox: Toolbox, log: LogEvent) -> None:
         return [number, reply.content]
 
 
-def _add_versioned(toolbox: Toolbox, log: LogEvent, version: str) -> None:
-    @toolbox.tool(version=version)
+def _add_versioned(toolbox: Toolbox, log: LogEvent, name: str, version: str) -> None:
+    @toolbox.tool(name=name, version=version)
     async def versioned(task: TaskContext) -> str:
         log("ran", task.id, version)
         return version
-
-
-def _add_other(toolbox: Toolbox, log: LogEvent) -> None:
-    @toolbox.tool
-    async def other(task: TaskContext) -> None:
-        log("ran", task.id, task.attempt)
 
 
 LEASE = 2.0

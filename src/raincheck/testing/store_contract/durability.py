@@ -50,7 +50,7 @@ OTHER = Tool("release", "2.1")
 
 
 async def fill_store(harness: StoreHarness) -> None:
-    """Create tasks so that each field of each record has different values. Each change is at another time."""
+    """Create tasks so that each field of each record has different values."""
     store, clock = harness.store, harness.clock
     await store.save_definitions(NAMESPACE, {TOOL: b"old", OTHER: b"new"})
     for tool, seconds in ((TOOL, 0.1), (TOOL, 60), (OTHER, 1)):
