@@ -22,8 +22,8 @@ def draw(target: Path) -> None:
     console = Console(file=io.StringIO(), force_terminal=True, color_system="truecolor", record=True, width=WIDTH)
     console.print(Text.assemble(("$ ", "dim"), ("scripts/demo", "bold")))
     with tempfile.TemporaryDirectory() as folder:
-        outcome, history = asyncio.run(run(console, Path(folder), "moments"))
-    print_summary(console, outcome, history)
+        outcome = asyncio.run(run(console, Path(folder), "moments"))
+    print_summary(console, outcome)
     assert outcome.is_correct, "the demo failed: draw no picture of it"  # noqa: S101 - a script
     target.write_text(FONTS.sub("", console.export_svg(title="raincheck demo")))
 

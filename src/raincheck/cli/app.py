@@ -68,87 +68,69 @@ def make_group(cls: type[TyperGroup] = TyperGroup, **options: Any) -> typer.Type
     return typer.Typer(cls=cls, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, **options)
 
 
-class TasksGroup(LazyGroup):
-    """`raincheck tasks`."""
+TASKS: Commands = {
+    "ls": LazyCommand("commands.tasks.ls:ls", "List tasks, newest first."),
+    "show": LazyCommand("commands.tasks.show:show", "Show everything about a task."),
+    "watch": LazyCommand("commands.tasks.watch:watch", "Show tasks as they change, until they end."),
+    "cancel": LazyCommand("commands.tasks.control:cancel", "Cancel tasks."),
+    "retry": LazyCommand("commands.tasks.control:retry", "Run failed or cancelled tasks again, as new tasks."),
+    "pause": LazyCommand("commands.tasks.control:pause", "Pause tasks until they are resumed."),
+    "resume": LazyCommand("commands.tasks.control:resume", "Resume paused tasks."),
+    "purge": LazyCommand("commands.tasks.purge:purge", "Delete tasks that have ended."),
+    "export": LazyCommand("commands.tasks.ls:export", "Export tasks with all their data, as lines of JSON."),
+}
 
-    lazy: ClassVar[Commands] = {
-        "ls": LazyCommand("commands.tasks.ls:ls", "List tasks, newest first."),
-        "show": LazyCommand("commands.tasks.show:show", "Show everything about a task."),
-        "watch": LazyCommand("commands.tasks.watch:watch", "Show tasks as they change, until they end."),
-        "cancel": LazyCommand("commands.tasks.control:cancel", "Cancel tasks."),
-        "retry": LazyCommand("commands.tasks.control:retry", "Run failed or cancelled tasks again, as new tasks."),
-        "pause": LazyCommand("commands.tasks.control:pause", "Pause tasks until they are resumed."),
-        "resume": LazyCommand("commands.tasks.control:resume", "Resume paused tasks."),
-        "purge": LazyCommand("commands.tasks.purge:purge", "Delete tasks that have ended."),
-        "export": LazyCommand("commands.tasks.ls:export", "Export tasks with all their data, as lines of JSON."),
-    }
+WORKFLOW: Commands = {
+    "check": LazyCommand("commands.workflow.check:check", "Check a file of workflows, and list what it contains."),
+    "graph": LazyCommand("commands.workflow.check:graph", "Draw workflows, as Mermaid text or as SVG."),
+    "run": LazyCommand("commands.workflow.run:run", "Run a workflow here, and wait for its result."),
+    "state": LazyCommand(
+        "commands.workflow.state:state", "Show the state of a workflow instance, and its transitions."
+    ),
+    "take": LazyCommand(
+        "commands.workflow.state:take",
+        "Take a transition of a workflow instance, if its workflow allows that now.",
+    ),
+}
 
-
-class WorkflowGroup(LazyGroup):
-    """`raincheck workflow`."""
-
-    lazy: ClassVar[Commands] = {
-        "check": LazyCommand("commands.workflow.check:check", "Check a file of workflows, and list what it contains."),
-        "graph": LazyCommand("commands.workflow.check:graph", "Draw workflows, as Mermaid text or as SVG."),
-        "run": LazyCommand("commands.workflow.run:run", "Run a workflow here, and wait for its result."),
-        "state": LazyCommand(
-            "commands.workflow.state:state", "Show the state of a workflow instance, and its transitions."
-        ),
-        "take": LazyCommand(
-            "commands.workflow.state:take",
-            "Take a transition of a workflow instance, if its workflow allows that now.",
-        ),
-    }
-
-
-class ConformanceGroup(LazyGroup):
-    """`raincheck conformance`."""
-
-    lazy: ClassVar[Commands] = {
-        "2025-11-25": LazyCommand(
-            "commands.conformance:check_v2025",
-            "Check a server that implements the tasks of MCP 2025-11-25, over Streamable HTTP or stdio.",
-        ),
-    }
+CONFORMANCE: Commands = {
+    "2025-11-25": LazyCommand(
+        "commands.conformance:check_v2025",
+        "Check a server that implements the tasks of MCP 2025-11-25, over Streamable HTTP or stdio.",
+    ),
+}
 
 
-def _group(cls: type[LazyGroup], help_text: str) -> typer.Typer:
+def _lazy_group(commands: Commands, help_text: str, name: str | None = None) -> typer.Typer:
     """Return a group of commands. Its callback makes typer treat it as one, although it registers no commands."""
-    group = make_group(cls, help=help_text, no_args_is_help=True)
+
+    class Group(LazyGroup):
+        lazy = commands
+
+    group = make_group(Group, name=name, help=help_text, no_args_is_help=True)
     group.callback()(lambda: None)
     return group
 
 
-class Program(LazyGroup):
-    """`raincheck`."""
+PROGRAM: Commands = {
+    "call": LazyCommand("commands.calls:call", "Call a tool, and wait for its result."),
+    "wait": LazyCommand("commands.calls:wait", "Wait for the result of a saved call, or list the saved calls."),
+    "get": LazyCommand("commands.calls:get", "Show the status of a saved call, or its result."),
+    "cancel": LazyCommand("commands.calls:cancel", "Cancel a saved call."),
+    "answer": LazyCommand("commands.calls:answer", "Answer a question of a saved call."),
+    "serve": LazyCommand("commands.serve:serve", "Serve the tools and tasks of a file or a module."),
+    "worker": LazyCommand("commands.worker:worker", "Run the tasks of a file or a module, without serving callers."),
+    "tools": LazyCommand("commands.tools:tools", "Explain what the calls of each tool become, and why."),
+    "demo": LazyCommand("demo.story:demo", "Run a demo: three callers, and a server that is killed."),
+    "doctor": LazyCommand("commands.doctor:doctor", "Check the health of a store and its tasks."),
+    "migrate": LazyCommand("commands.migrate:migrate", "Create a store's tables, or bring them up to date."),
+    "stats": LazyCommand("commands.stats:stats", "Show how long tasks take, and how many fail."),
+    "conformance": _lazy_group(CONFORMANCE, "Check a server against the protocol."),
+    "workflow": _lazy_group(WORKFLOW, "Check, draw and run workflows, and control their instances."),
+    "tasks": _lazy_group(TASKS, "Inspect and control the tasks of a store."),
+}
 
-    lazy: ClassVar[Commands] = {
-        "call": LazyCommand("commands.calls:call", "Call a tool, and wait for its result."),
-        "wait": LazyCommand("commands.calls:wait", "Wait for the result of a saved call, or list the saved calls."),
-        "get": LazyCommand("commands.calls:get", "Show the status of a saved call, or its result."),
-        "cancel": LazyCommand("commands.calls:cancel", "Cancel a saved call."),
-        "answer": LazyCommand("commands.calls:answer", "Answer a question of a saved call."),
-        "serve": LazyCommand("commands.serve:serve", "Serve the tools and tasks of a file or a module."),
-        "worker": LazyCommand(
-            "commands.worker:worker", "Run the tasks of a file or a module, without serving callers."
-        ),
-        "tools": LazyCommand("commands.tools:tools", "Explain what the calls of each tool become, and why."),
-        "demo": LazyCommand("demo.story:demo", "Run a demo: three callers, and a server that is killed."),
-        "doctor": LazyCommand("commands.doctor:doctor", "Check the health of a store and its tasks."),
-        "migrate": LazyCommand("commands.migrate:migrate", "Create a store's tables, or bring them up to date."),
-        "stats": LazyCommand("commands.stats:stats", "Show how long tasks take, and how many fail."),
-        "conformance": _group(ConformanceGroup, "Check a server against the protocol."),
-        "workflow": _group(WorkflowGroup, "Check, draw and run workflows, and control their instances."),
-        "tasks": _group(TasksGroup, "Inspect and control the tasks of a store."),
-    }
-
-
-program = make_group(
-    Program,
-    name="raincheck",
-    help="Durable, long-running MCP tasks: a ticket now, the result later.",
-    no_args_is_help=True,
-)
+program = _lazy_group(PROGRAM, "Durable, long-running MCP tasks: a ticket now, the result later.", "raincheck")
 
 
 def _show_version(is_requested: bool) -> None:

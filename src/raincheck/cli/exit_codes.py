@@ -33,12 +33,8 @@ FATAL = (signal.SIGTERM, signal.SIGHUP)
 """Signals, besides Ctrl-C, that would end the program at once."""
 
 
-def fatal_signals() -> list[signal.Signals]:
-    """Return the fatal signals, without those that the parent process ignores on purpose, as `nohup` does."""
-    return _not_ignored(*FATAL)
-
-
-def _not_ignored(*numbers: signal.Signals) -> list[signal.Signals]:
+def without_ignored(*numbers: signal.Signals) -> list[signal.Signals]:
+    """Return the signals without those that the parent process ignores on purpose, as `nohup` does."""
     return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
 
 
@@ -79,7 +75,7 @@ def run_with_signals(work: Coroutine[Any, Any, T]) -> T:
 
         # Handled by asyncio, a second Ctrl-C would raise KeyboardInterrupt in the background task that runs at that
         # moment.
-        for number in _not_ignored(signal.SIGINT, *FATAL):
+        for number in without_ignored(signal.SIGINT, *FATAL):
             loop.add_signal_handler(number, stop, number)
         return await work
 

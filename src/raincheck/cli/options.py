@@ -97,12 +97,12 @@ def parse_headers(lines: list[str]) -> dict[str, str]:
     """Parse headers of the form `Name: value`.
 
     Raises:
-        ValueError: a header has another form.
+        UsageError: a header has another form.
     """
     pairs = [line.partition(":") for line in lines]
     if not all(name.strip() and colon for name, colon, _ in pairs):
         # The error does not repeat the header, which may be a secret.
-        raise ValueError("a header has no name or no colon: write it as 'Name: value'")
+        raise UsageError("a header has no name or no colon: write it as 'Name: value'")
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 

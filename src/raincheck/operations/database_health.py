@@ -81,23 +81,16 @@ def _check_connections(used: int, max_connections: int) -> HealthFinding:
     free = max(0, max_connections - used)
     message = f"{used} of {max_connections} connections are in use"
     do = "raise max_connections, run fewer servers and workers, or find other programs that keep connections open"
-    if free < CRITICAL_CONNECTIONS:
-        return HealthFinding.bad("connections", message, do)
-    return (
-        HealthFinding.warn("connections", message, do)
-        if free < LOW_CONNECTIONS
-        else HealthFinding.ok("connections", message)
-    )
+    is_warning, is_bad = free < LOW_CONNECTIONS, free < CRITICAL_CONNECTIONS
+    return HealthFinding.graded("connections", message, do, is_warning=is_warning, is_bad=is_bad)
 
 
 def _check_time(ahead: timedelta, query_time: timedelta) -> HealthFinding:
     """Compare the clocks. The database read its clock between the query and the response, `query_time` apart."""
     apart = max(timedelta(0), -ahead, ahead - query_time)
     message = f"the database's clock and this machine's are {format_duration(apart.total_seconds())} apart"
-    if apart <= MAX_CLOCK_SKEW:
-        return HealthFinding.ok("time", message)
     do = "synchronize both clocks with NTP. Leases use the database's clock, but logs and tokens do not"
-    return HealthFinding.warn("time", message, do)
+    return HealthFinding.graded("time", message, do, is_warning=apart > MAX_CLOCK_SKEW)
 
 
 def _check_schema(target: DatabaseTarget, version: int, newest: int, *, has_queue: bool) -> HealthFinding:
@@ -129,13 +122,11 @@ async def _check_jobs(connection: Connection) -> list[HealthFinding]:
     findings = [*_check_missing_jobs(await _rows(connection, "missing_jobs", attempt=JOB_NAME, lately=FETCH_GRACE))]
     if stranded:
         message = f"dead workers hold {'1 job' if stranded == 1 else f'{stranded} jobs'}"
-        wait, start = (
-            "check again in a minute: a live worker returns them to the queue",
-            "start a worker: it returns them to the queue",
-        )
-        findings.append(
-            HealthFinding.warn("jobs", message, wait) if alive else HealthFinding.bad("jobs", message, start)
-        )
+        if alive:
+            do = "check again in a minute: a live worker returns them to the queue"
+            findings.append(HealthFinding.warn("jobs", message, do))
+        else:
+            findings.append(HealthFinding.bad("jobs", message, "start a worker: it returns them to the queue"))
     return [*(findings or [HealthFinding.ok("jobs", "every queued task has a job")]), _check_alive(alive, waiting)]
 
 

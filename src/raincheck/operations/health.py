@@ -58,6 +58,13 @@ class HealthFinding:
     def bad(cls, name: str, message: str, remedy: str) -> "HealthFinding":
         return cls(name, Severity.BAD, message, remedy)
 
+    @classmethod
+    def graded(cls, name: str, message: str, remedy: str, *, is_warning: bool, is_bad: bool = False) -> "HealthFinding":
+        """Return a finding whose message is the same for each severity. Its remedy is left out if it is ok."""
+        if is_bad:
+            return cls.bad(name, message, remedy)
+        return cls.warn(name, message, remedy) if is_warning else cls.ok(name, message)
+
 
 def worst_severity(findings: list[HealthFinding]) -> Severity:
     """Return the worst severity among the findings."""
@@ -166,11 +173,8 @@ def _check_queue(live: list[Task], now: datetime) -> HealthFinding:
     message = (
         f"{format_id(oldest.id)} ({format_tool(oldest.tool)}) has waited longest, for {_format_timedelta(longest)}"
     )
-    if longest <= SLOW:
-        return HealthFinding.ok("queue", message)
-    return HealthFinding.warn(
-        "queue", message, "if workers are running, they are too few or hang: start more, or check their logs"
-    )
+    do = "if workers are running, they are too few or hang: start more, or check their logs"
+    return HealthFinding.graded("queue", message, do, is_warning=longest > SLOW)
 
 
 def _check_clock(tasks: Iterable[Task], now: datetime) -> HealthFinding:
@@ -243,9 +247,7 @@ def _check_disk(path: Path) -> HealthFinding:
     free, size = shutil.disk_usage(path.parent).free, path.stat().st_size
     message = f"{_in_mib(free)} free, the store has {_in_mib(size)}"
     do = "free disk space, or delete tasks that have ended: raincheck tasks purge"
-    if free < CRITICAL_DISK:
-        return HealthFinding.bad("disk", message, do)
-    return HealthFinding.warn("disk", message, do) if free < LOW_DISK else HealthFinding.ok("disk", message)
+    return HealthFinding.graded("disk", message, do, is_warning=free < LOW_DISK, is_bad=free < CRITICAL_DISK)
 
 
 def _check_log(path: Path) -> HealthFinding:
@@ -254,11 +256,8 @@ def _check_log(path: Path) -> HealthFinding:
     except OSError:
         size = 0
     message = f"the write-ahead log has {_in_mib(size)}"
-    if size < LARGE_WAL:
-        return HealthFinding.ok("log", message)
-    return HealthFinding.warn(
-        "log", message, "find the process that keeps reading the file, and stop it: it blocks the checkpoint of the log"
-    )
+    do = "find the process that keeps reading the file, and stop it: it blocks the checkpoint of the log"
+    return HealthFinding.graded("log", message, do, is_warning=size >= LARGE_WAL)
 
 
 def _check_database(connection: sqlite3.Connection, path: Path) -> Iterator[HealthFinding]:

@@ -4,7 +4,7 @@ import difflib
 import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
@@ -126,7 +126,7 @@ def parse_duration(text: str) -> timedelta:
 def with_end_statuses(filters: Filters, statuses: list[EndStatusChoice] | None) -> Filters:
     """Return the same filters, restricted to tasks that have ended with one of these statuses."""
     choices = tuple(StatusChoice(status) for status in (statuses or EndStatusChoice))
-    return Filters(filters.namespace, filters.owner, filters.tool, choices)
+    return replace(filters, statuses=choices)
 
 
 EVERYTHING = Scope.everything()
@@ -155,7 +155,7 @@ async def find_task(store: Store, id_prefix: str, *, now: datetime) -> Task:
         return await store.load(TaskId(start), EVERYTHING, now=now)
     except TaskNotFound:
         pass
-    found = [task async for task in _tasks_with_prefix(store, start, now)] if start else []
+    found = await _tasks_with_prefix(store, start, now) if start else []
     if len(found) == 1:
         return found[0]
     if found:
@@ -167,18 +167,15 @@ async def find_task(store: Store, id_prefix: str, *, now: datetime) -> Task:
     raise NoSuchTask(id_prefix, f"there is no task {printable(id_prefix)!r}: {await _suggest_task(store, start, now)}")
 
 
-async def _tasks_with_prefix(store: Store, start: str, now: datetime) -> AsyncGenerator[Task]:
+async def _tasks_with_prefix(store: Store, start: str, now: datetime) -> list[Task]:
     moment = _creation_time(start)
     if moment is not None:
         # Nearly every id contains the time of its task's creation, so the other tasks need not be read.
         matching = [task async for task in _created_at(store, moment, now) if task.id.startswith(start)]
         if matching:
-            for task in matching:
-                yield task
-            return
-    async for task in iterate_tasks(store, TaskQuery(EVERYTHING), now=now):
-        if task.id.startswith(start):
-            yield task
+            return matching
+    tasks = iterate_tasks(store, TaskQuery(EVERYTHING), now=now)
+    return [task async for task in tasks if task.id.startswith(start)]
 
 
 async def _created_at(store: Store, moment: datetime, now: datetime) -> AsyncGenerator[Task]:

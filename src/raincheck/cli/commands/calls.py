@@ -22,7 +22,6 @@ from raincheck.cli.options import (
     JsonOption,
     TimeoutOption,
     VerboseOption,
-    calls_path,
     run_call,
     with_connection_options,
 )
@@ -163,18 +162,14 @@ def wait(
     """Wait for the result of a saved call, or list the saved calls."""
     from raincheck.cli.remote.saved_calls import forget_task, print_saved_calls
     from raincheck.cli.remote.session import wait_for_task
-    from raincheck.client import SavedCalls
 
-    as_json = options.as_json
-    try:
-        saved_calls = SavedCalls(calls_path(options.calls_path))
-    except UsageError as error:
-        fail(str(error), as_json=as_json)
     if task_id is None:
-        run_call(print_saved_calls(saved_calls, as_json=as_json), as_json=as_json)
-    if forget:
-        run_call(forget_task(saved_calls, task_id, as_json=as_json), as_json=as_json)
-    run_call(wait_for_task(task_id, options, timeout), as_json=as_json)
+        waiting = print_saved_calls(options)
+    elif forget:
+        waiting = forget_task(task_id, options)
+    else:
+        waiting = wait_for_task(task_id, options, timeout)
+    run_call(waiting, as_json=options.as_json)
 
 
 @with_connection_options

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from raincheck.cli import FAILED
-from raincheck.cli.exit_codes import fail, run_with_signals
+from raincheck.cli.exit_codes import UsageError, fail, run_with_signals
 from raincheck.cli.options import parse_headers
 from raincheck.cli.output.results import make_console
 from raincheck.conformance.caller import Timings
@@ -36,9 +36,9 @@ STYLES = {
 }
 
 
-def print_findings(report: Report, console: Console | None = None) -> None:
+def print_findings(report: Report) -> None:
     """Print a line for each check, with the reason if it did not pass."""
-    console = make_console(console)
+    console = make_console()
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("outcome", "check", "level"):
         table.add_column(title, no_wrap=True)
@@ -144,7 +144,7 @@ def check_v2025(
         checked = make_target(target, header or [], other_header or [])
         roles = DEFAULT_ROLES if tools is None else load_roles(tools)
         checks = select_checks(only)
-    except (ValueError, OSError) as error:
+    except (UsageError, ValueError, OSError) as error:
         fail(str(error), as_json=as_json)
     try:
         report = run_with_signals(run(checked, roles, checks, Timings(timeout=timeout), shows_bar=not as_json))

@@ -5,7 +5,6 @@ import json
 from dataclasses import asdict
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -73,9 +72,9 @@ async def examine(store: str | None, clock: Clock) -> tuple[str, list[HealthFind
     return location, findings
 
 
-def print_checkup(location: str, findings: list[HealthFinding], console: Console | None = None) -> None:
+def print_checkup(location: str, findings: list[HealthFinding]) -> None:
     """Print a line for each finding, with the remedy below each problem."""
-    console = console or make_console()
+    console = make_console()
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)

@@ -36,40 +36,10 @@ class SchemaState:
     """Whether the tables of its queue are up to date; None if it has no queue."""
 
 
-@dataclass(frozen=True, slots=True)
-class MigrationReport:
-    """The changes of a migration."""
+async def migrate_store(name: str | None) -> tuple[str, SchemaState, SchemaState]:
+    """Bring the store at this URL up to date, and return its name, and its schema before and after.
 
-    store: str
-    before: SchemaState
-    after: SchemaState
-
-    @property
-    def as_json(self) -> dict[str, object]:
-        """The report as JSON."""
-        return {
-            "store": self.store,
-            "changed": self.before != self.after,
-            "from": self.before.version,
-            "to": self.after.version,
-            "queue_changed": self.before.has_queue is not self.after.has_queue,
-        }
-
-    def __str__(self) -> str:
-        before, after = self.before, self.after
-        if before == after:
-            return f"{self.store} is up to date at version {after.version}: nothing was changed"
-        changes: list[str] = []
-        if before.version != after.version:
-            verb = f"migrated from version {before.version} to" if before.version else "created at"
-            changes.append(f"its tables were {verb} version {after.version}")
-        if before.has_queue is not after.has_queue:
-            changes.append("the tables of its queue (Procrastinate) were created or brought up to date")
-        return f"{self.store}: {', and '.join(changes)}"
-
-
-async def migrate_store(name: str | None) -> MigrationReport:
-    """Bring the store at this URL up to date. A store that does not exist is created.
+    A store that does not exist is created.
 
     Raises:
         ConfigurationError, StoreError: it can't be migrated. It was left unchanged.
@@ -87,7 +57,7 @@ async def migrate_store(name: str | None) -> MigrationReport:
     before = await read_schema()
     # Opening a store brings it up to date.
     async with open_store(name):
-        return MigrationReport(display_url, before, await read_schema())
+        return display_url, before, await read_schema()
 
 
 async def _read_file_schema(path: Path) -> SchemaState:
@@ -137,7 +107,24 @@ fails changes nothing. Exit codes: 0 success, also if there was nothing to do; 2
 def migrate(store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Create a store's tables, or bring them up to date."""
     try:
-        report = run_with_signals(migrate_store(store))
+        name, before, after = run_with_signals(migrate_store(store))
     except RaincheckError as error:
         fail(str(error), as_json=as_json)
-    typer.echo(format_json(report.as_json) if as_json else str(report))
+    if as_json:
+        versions = {"changed": before != after, "from": before.version, "to": after.version}
+        queue_changed = before.has_queue is not after.has_queue
+        typer.echo(format_json({"store": name, **versions, "queue_changed": queue_changed}))
+    else:
+        typer.echo(_describe_changes(name, before, after))
+
+
+def _describe_changes(name: str, before: SchemaState, after: SchemaState) -> str:
+    if before == after:
+        return f"{name} is up to date at version {after.version}: nothing was changed"
+    changes: list[str] = []
+    if before.version != after.version:
+        verb = f"migrated from version {before.version} to" if before.version else "created at"
+        changes.append(f"its tables were {verb} version {after.version}")
+    if before.has_queue is not after.has_queue:
+        changes.append("the tables of its queue (Procrastinate) were created or brought up to date")
+    return f"{name}: {', and '.join(changes)}"

@@ -210,6 +210,9 @@ be started.
 TargetArgument = Annotated[
     str, typer.Argument(metavar="TARGET", help="The file or module to load, such as server.py:mcp.")
 ]
+StoreOption = Annotated[
+    str | None, typer.Option(metavar="URL", help="The store, as a URL or a path. Overrides the store of TARGET.")
+]
 ConcurrencyOption = Annotated[
     int | None,
     typer.Option(metavar="NUMBER", help="The maximum number of concurrent attempts. Overrides the setting of TARGET."),
@@ -225,9 +228,7 @@ def serve(
     unix: Annotated[
         Path | None, typer.Option(metavar="PATH", help="Serve on a Unix socket, which only this user can access.")
     ] = None,
-    store: Annotated[
-        str | None, typer.Option(metavar="URL", help="The store, as a URL or a path. Overrides the store of TARGET.")
-    ] = None,
+    store: StoreOption = None,
     no_work: Annotated[
         bool, typer.Option("--no-work", help="Accept tasks and answer requests, but leave running them to workers.")
     ] = False,

@@ -1,16 +1,15 @@
 """`raincheck worker`: run the tasks that servers accept, without serving callers, until a signal arrives."""
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from typing import Annotated
 
 import typer
 
-from raincheck.cli.commands.serve import ConcurrencyOption, TargetArgument, unwrap_error_groups
+from raincheck.cli.commands.serve import ConcurrencyOption, StoreOption, TargetArgument, unwrap_error_groups
 from raincheck.cli.exit_codes import echo_err, fail_with_error
 from raincheck.cli.loader import load_tasks, redirect_stdout_to_stderr, run_with_reload
 from raincheck.cli.output.log import LogFormat, LogFormatOption, install_handler
+from raincheck.engine import Engine
 from raincheck.engine.process_signals import stop_signals
 from raincheck.errors import ConfigurationError, RaincheckError
 from raincheck.operations.describe import describe_store, format_json
@@ -39,9 +38,7 @@ signal skips the grace period. Exit codes: 0 success; 2 the worker could not be 
 
 def worker(
     target: TargetArgument,
-    store: Annotated[
-        str | None, typer.Option(metavar="URL", help="The store, as a URL or a path. Overrides the store of TARGET.")
-    ] = None,
+    store: StoreOption = None,
     concurrency: ConcurrencyOption = None,
     queues: Annotated[
         str | None,
@@ -92,45 +89,30 @@ def _work(
             "uses, as in --store postgresql://user@host/database"
         )
 
-    def on_ready(info: WorkerInfo) -> None:
-        echo_err(str(info))
-        if as_json:
-            typer.echo(format_json(asdict(info), indent=None))
-
     with unwrap_error_groups():
-        asyncio.run(run_with_reload(tasks, run_worker(tasks, on_ready)))
+        asyncio.run(run_with_reload(tasks, run_worker(tasks, as_json=as_json)))
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerInfo:
-    """A worker's server name, store and tools."""
-
-    name: str
-    """The server's name."""
-    namespace: str
-    store: str
-    tools: list[str]
-    concurrency: int
-
-    def __str__(self) -> str:
-        count = "1 tool" if len(self.tools) == 1 else f"{len(self.tools)} tools"
-        idle = "" if self.tools else ". No tool of the server runs as a task, so there is nothing to do"
-        return f"worker of {self.namespace!r} on {self.store}: {count}, {self.concurrency} at once{idle}"
-
-
-async def run_worker(tasks: Tasks, on_ready: Callable[[WorkerInfo], None]) -> None:
+async def run_worker(tasks: Tasks, *, as_json: bool) -> None:
     """Run tasks, without serving callers, until a signal arrives.
 
-    Attempts that have not ended by then are handed back. A second signal skips the grace period. `on_ready` is called
-    when the worker is running.
+    Attempts that have not ended by then are handed back. A second signal skips the grace period.
 
     Raises:
         ConfigurationError, StoreError: the worker can't be started.
     """
-    options = tasks.options
     with stop_signals(tasks.skip_grace) as stopping:
         async with tasks.running() as engine:
-            tools = sorted({tool.name for tool in engine.toolbox.subset(options.settings.queues)})
-            store = describe_store(options.store)
-            on_ready(WorkerInfo(tasks.server.name, engine.namespace, store, tools, options.settings.concurrency))
+            _report_ready(tasks, engine, as_json=as_json)
             await stopping.wait()
+
+
+def _report_ready(tasks: Tasks, engine: Engine, *, as_json: bool) -> None:
+    settings, store = tasks.options.settings, describe_store(tasks.options.store)
+    tools = sorted({tool.name for tool in engine.toolbox.subset(settings.queues)})
+    count = "1 tool" if len(tools) == 1 else f"{len(tools)} tools"
+    idle = "" if tools else ". No tool of the server runs as a task, so there is nothing to do"
+    echo_err(f"worker of {engine.namespace!r} on {store}: {count}, {settings.concurrency} at once{idle}")
+    if as_json:
+        facts = {"name": tasks.server.name, "namespace": engine.namespace, "store": store, "tools": tools}
+        typer.echo(format_json({**facts, "concurrency": settings.concurrency}, indent=None))

@@ -8,10 +8,10 @@ import asyncio
 import socket
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -32,8 +32,9 @@ class CallerRow:
     done: float = 0.0
     total: float = 0.0
     message: str = ""
-    has_task: bool = False
-    """Whether the caller has received its task."""
+    task_id: str = ""
+    """The task that the caller has received."""
+    result: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 DisplayMode: TypeAlias = Literal["live", "lines", "moments"]
@@ -119,10 +120,6 @@ class DemoServer:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/mcp"
-
-    @property
-    def store(self) -> Path:
-        return self.folder / "tasks.db"
 
     @property
     def printed_twice(self) -> int:

@@ -57,6 +57,8 @@ class DemoResult:
     tasks: Mapping[str, str]
     printed_twice: int
     """Chapters that were interrupted, and printed again."""
+    history: Sequence[HistoryEntry]
+    """The history of the first task."""
 
     @property
     def is_correct(self) -> bool:
@@ -99,9 +101,18 @@ async def _next_line() -> str:
         loop.remove_reader(stdin)
 
 
-async def run_scenario(screen: DemoScreen, folder: Path) -> DemoResult:
-    """Run the whole scenario. The store stays in the folder."""
-    server = DemoServer(folder)
+async def run(console: Console, folder: Path, show: DisplayMode) -> DemoResult:
+    """Run the demo. The store stays in the folder."""
+    screen, server = DemoScreen(console, show), DemoServer(folder)
+    await _run_scenario(screen, server)
+    tasks = {row.name: row.task_id for row in screen.rows}
+    async with open_store(folder / "tasks.db") as store:
+        task_id = TaskId(next(iter(tasks.values())))
+        history = await store.history(task_id, Scope.for_namespace("demo"), now=SystemClock().now())
+    return DemoResult({row.name: row.result for row in screen.rows}, tasks, server.printed_twice, history)
+
+
+async def _run_scenario(screen: DemoScreen, server: DemoServer) -> None:
     screen.print_event("a server starts, on one SQLite file; its tool prints a book, chapter by chapter")
     await server.start()
     screen.rows = [CallerRow(name, protocol, total=CHAPTERS) for name, protocol in CALLERS.items()]
@@ -109,18 +120,16 @@ async def run_scenario(screen: DemoScreen, folder: Path) -> DemoResult:
     try:
         async with asyncio.TaskGroup() as callers:
             ask = _elicitation_callback(screen)
-            calls = {row.name: callers.create_task(_call(screen, row, server.url, ask)) for row in screen.rows}
+            for row in screen.rows:
+                callers.create_task(_call(screen, row, server.url, ask))
             await screen.wait_until(
-                lambda: screen.rows[0].done >= CHAPTERS_BEFORE_KILL and all(row.has_task for row in screen.rows)
+                lambda: screen.rows[0].done >= CHAPTERS_BEFORE_KILL and all(row.task_id for row in screen.rows)
             )
             await _crash(screen, server)
         screen.finish()
     finally:
         screen.pause()
         await server.kill()
-    ended = {name: call.result() for name, call in calls.items()}
-    results = {name: result for name, (_, result) in ended.items()}
-    return DemoResult(results, {name: task for name, (task, _) in ended.items()}, server.printed_twice)
 
 
 async def _crash(screen: DemoScreen, server: DemoServer) -> None:
@@ -134,50 +143,52 @@ async def _crash(screen: DemoScreen, server: DemoServer) -> None:
     screen.print_event("a new server starts on the same file: unfinished tasks resume where they were", GOOD)
 
 
-async def _call(screen: DemoScreen, row: CallerRow, url: str, ask: ElicitationFnT) -> tuple[str, Mapping[str, Any]]:
+async def _call(screen: DemoScreen, row: CallerRow, url: str, ask: ElicitationFnT) -> None:
     arguments: dict[str, Any] = {"title": title_of(row.name), "chapters": CHAPTERS}
     if row.protocol == FALLBACK:
-        return await _call_without_tasks(screen, row, url, arguments)
-    if row.protocol == V2025:
-        return await _call_with_tasks(screen, row, url, arguments, "legacy", None)
-    return await _call_with_tasks(screen, row, url, {**arguments, "special": True}, "auto", ask)
+        result = await _call_without_tasks(screen, row, url, arguments)
+    elif row.protocol == V2025:
+        result = await _call_with_tasks(screen, row, url, arguments, "legacy", None)
+    else:
+        result = await _call_with_tasks(screen, row, url, {**arguments, "special": True}, "auto", ask)
+    if result.is_error:
+        texts = [block.text for block in result.content if isinstance(block, TextContent)]
+        raise MCPError(-32_000, " ".join(texts))
+    row.result = cast("Mapping[str, Any]", result.structured_content)
 
 
 async def _call_with_tasks(
     screen: DemoScreen, row: CallerRow, url: str, arguments: Mapping[str, Any], mode: str, ask: ElicitationFnT | None
-) -> tuple[str, Mapping[str, Any]]:
+) -> CallToolResult:
     """Call as a host with tasks: receive a task, and follow it."""
     async with TaskClient(url, mode=mode, elicitation_callback=ask) as client:
         handle = await client.call(TOOL, arguments)
-        task_id = handle.task_id or ""
-        row.has_task = True
-        screen.print_event(f"{row.name} receives a task at once: {task_id[:12]}…")
+        row.task_id = handle.task_id or ""
+        screen.print_event(f"{row.name} receives a task at once: {row.task_id[:12]}…")
         async for update in handle:
             done = row.total if update.is_ended else update.progress.done if update.progress else None
             screen.update(row, status=update.status, message=update.message or "", done=done)
-        result = await handle.result()
-    return task_id, _value_of(result)
+        return await handle.result()
 
 
 async def _call_without_tasks(
     screen: DemoScreen, row: CallerRow, url: str, arguments: Mapping[str, Any]
-) -> tuple[str, Mapping[str, Any]]:
+) -> CallToolResult:
     """Call as a host without tasks: its model reads the answer, and sends the next call."""
     connection = ServerConnection(url, lambda: Client(url, mode="legacy"), reconnect_timeout=30.0, clock=SystemClock())
     await connection.open()
     try:
         screen.update(row, status="waits", message="an ordinary call, which stays open")
-        result, task_id = await (await connection.client()).call_tool(TOOL, dict(arguments)), ""
+        result = await (await connection.client()).call_tool(TOOL, dict(arguments))
         while (task := _live_task(result)) is not None:
-            task_id, next_call = task["task_id"], task["next"]
+            row.task_id, next_call = task["task_id"], task["next"]
             tool, call = next_call["tool"], next_call["arguments"]
-            row.has_task = True
             screen.print_event(f"{row.name} receives a text about the task: its model calls {tool}")
             screen.update(row, status=task["status"], message=f"its model calls {tool}", done=task.get("progress"))
             send = partial(Client.call_tool, name=tool, arguments=call)
             result = await connection.request(send, response_timeout=None)
         screen.update(row, status="completed", message="", done=row.total)
-        return task_id, _value_of(result)
+        return result
     finally:
         await connection.close()
 
@@ -186,18 +197,6 @@ def _live_task(result: CallToolResult) -> Mapping[str, Any] | None:
     """Return the answer's data about a task that has not ended; None if it has."""
     task = as_object(cast("Json", result.structured_content))
     return task if "task_id" in task and "next" in task else None
-
-
-def _value_of(result: CallToolResult) -> Mapping[str, Any]:
-    """Return the tool's result.
-
-    Raises:
-        MCPError: the tool returned an error.
-    """
-    if result.is_error:
-        texts = [block.text for block in result.content if isinstance(block, TextContent)]
-        raise MCPError(-32_000, " ".join(texts))
-    return cast("Mapping[str, Any]", result.structured_content)
 
 
 def _elicitation_callback(screen: DemoScreen) -> ElicitationFnT:
@@ -217,16 +216,7 @@ def _elicitation_callback(screen: DemoScreen) -> ElicitationFnT:
 OK = ("  ok  ", GOOD)
 
 
-async def run(console: Console, folder: Path, show: DisplayMode) -> tuple[DemoResult, Sequence[HistoryEntry]]:
-    """Run the demo, and return its outcome and the history of the first task."""
-    outcome = await run_scenario(DemoScreen(console, show), folder)
-    async with open_store(folder / "tasks.db") as store:
-        task_id = TaskId(next(iter(outcome.tasks.values())))
-        history = await store.history(task_id, Scope.for_namespace("demo"), now=SystemClock().now())
-    return outcome, history
-
-
-def print_summary(console: Console, outcome: DemoResult, history: Sequence[HistoryEntry]) -> None:
+def print_summary(console: Console, outcome: DemoResult) -> None:
     """Print each caller's result, and the first task's history."""
     console.print()
     for name, result in outcome.results.items():
@@ -239,9 +229,9 @@ def print_summary(console: Console, outcome: DemoResult, history: Sequence[Histo
     first = next(iter(outcome.tasks))
     console.print(Text(f"\nThe history of {first}'s task, from the store:", "bold"))
     table = Table(box=None, padding=(0, 2), show_header=False)
-    for event, entries in groupby(history, key=lambda entry: entry.event):
+    for event, entries in groupby(outcome.history, key=lambda entry: entry.event):
         first_entry, *later_entries = entries
-        elapsed = f"+{(first_entry.at - history[0].at).total_seconds():.1f} s"
+        elapsed = f"+{(first_entry.at - outcome.history[0].at).total_seconds():.1f} s"
         first_note = first_entry.note or ""
         note = f"{first_note} … {later_entries[-1].note}" if later_entries else first_note
         table.add_row(Text(elapsed, QUIET), str(event), str(first_entry.after), Text(note, QUIET))
@@ -277,12 +267,14 @@ def demo(
     silence_library_logs()
     console = Console(quiet=as_json)
     with tempfile.TemporaryDirectory(prefix="raincheck-demo-") as folder:
-        outcome, history = run_with_signals(run(console, Path(folder), "live" if console.is_terminal else "lines"))
+        outcome = run_with_signals(run(console, Path(folder), "live" if console.is_terminal else "lines"))
     if as_json:
         facts = {"results": outcome.results, "tasks": outcome.tasks, "printed_twice": outcome.printed_twice}
         typer.echo(
-            json.dumps({**facts, "right": outcome.is_correct, "history": list(map(history_entry_to_json, history))})
+            json.dumps(
+                {**facts, "right": outcome.is_correct, "history": list(map(history_entry_to_json, outcome.history))}
+            )
         )
     else:
-        print_summary(console, outcome, history)
+        print_summary(console, outcome)
     raise typer.Exit(0 if outcome.is_correct else 1)

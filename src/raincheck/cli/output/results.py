@@ -16,11 +16,12 @@ from rich.highlighter import JSONHighlighter
 from rich.text import Text
 
 from raincheck.cli.exit_codes import ExitCode, UsageError
-from raincheck.cli.prompts.arguments import as_object, describe_schema
+from raincheck.cli.prompts.arguments import describe_schema
 from raincheck.core.lifecycle import Status
 from raincheck.core.records import Task
 from raincheck.operations.describe import format_json, printable, printable_lines
 from raincheck.wire.fallback_text import clip_text
+from raincheck.wire.fields import as_object
 
 if TYPE_CHECKING:
     # Commands that print tasks alone need no SDK, and importing it takes most of a second.

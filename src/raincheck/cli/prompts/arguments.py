@@ -15,6 +15,7 @@ from typing import Any, cast
 from raincheck.cli.exit_codes import UsageError
 from raincheck.core.json_schema import InvalidSchema, SchemaValidator, check_schema
 from raincheck.wire.fallback_text import clip_text
+from raincheck.wire.fields import as_list, as_object
 
 Schema = Mapping[str, Any]
 
@@ -33,7 +34,7 @@ def schema_alternatives(schema: Schema, root: Schema, max_depth: int = MAX_REF_D
     if "$ref" in schema:
         yield from schema_alternatives(_target(str(schema["$ref"]), root), root, max_depth - 1)
         return
-    parts = [*_schemas(schema, "anyOf"), *_schemas(schema, "oneOf"), *_schemas(schema, "allOf")]
+    parts = [as_object(part) for name in ("anyOf", "oneOf", "allOf") for part in as_list(schema.get(name))]
     for part in parts:
         yield from schema_alternatives(part, root, max_depth - 1)
     if not parts:
@@ -42,11 +43,12 @@ def schema_alternatives(schema: Schema, root: Schema, max_depth: int = MAX_REF_D
 
 def types_of(schema: Schema, root: Schema) -> list[str]:
     """Return the types that a value may have; empty if any type is allowed."""
-    found: list[str] = []
-    for option in schema_alternatives(schema, root):
-        declared = option.get("type")
-        found += cast("list[str]", declared) if isinstance(declared, list) else [str(declared)] if declared else []
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(kind for option in schema_alternatives(schema, root) for kind in _declared_types(option)))
+
+
+def _declared_types(schema: Schema) -> list[str]:
+    declared = schema.get("type")
+    return [str(kind) for kind in as_list(declared)] or ([str(declared)] if declared else [])
 
 
 def choices_of(schema: Schema, root: Schema) -> list[Any]:
@@ -140,34 +142,23 @@ def _json_or_text(text: str) -> Any:  # noqa: ANN401 - any type that the schema 
 
 
 def _describe_type(schema: Schema, root: Schema) -> str:
-    declared = schema.get("type")
     names: list[str] = []
-    for kind in cast("list[str]", declared) if isinstance(declared, list) else [declared] if declared else []:
+    for kind in _declared_types(schema):
         if kind == "array" and isinstance(schema.get("items"), Mapping):
             names.append(f"array of {describe_schema(schema['items'], root)}")
         elif kind == "string" and schema.get("format"):
             names.append(f"string ({schema['format']})")
         else:
-            names.append(str(kind))
+            names.append(kind)
     return " or ".join(names)
 
 
-def _schemas(schema: Schema, name: str) -> list[Schema]:
-    found = schema.get(name)
-    return [as_object(item) for item in cast("list[object]", found)] if isinstance(found, list) else []
-
-
 def _target(ref: str, root: Schema) -> Schema:
-    found: object = root if ref.startswith("#") else {}
+    found: Schema = root if ref.startswith("#") else {}
     for part in ref.removeprefix("#").split("/"):
         if part:
-            found = as_object(found).get(part.replace("~1", "/").replace("~0", "~"), {})
-    return as_object(found)
-
-
-def as_object(value: object) -> Schema:
-    """Return the value, or an empty object if it is not an object."""
-    return cast("Schema", value) if isinstance(value, Mapping) else {}
+            found = as_object(found.get(part.replace("~1", "/").replace("~0", "~")))
+    return found
 
 
 def _format_choice(choice: object) -> str:
@@ -268,8 +259,7 @@ def _split(word: str) -> tuple[str, bool, str]:
     if found is None:
         raise UsageError(
             f"{word!r} is not an argument: write name=value, name:=JSON, @file.json for an object with all of them, "
-            f"or - "
-            f"to read it from stdin"
+            f"or - to read it from stdin"
         )
     name, sign, text = found.groups()
     return name, sign == ":=", text

@@ -22,7 +22,6 @@ from raincheck.cli.exit_codes import redirect_dead_terminals
 from raincheck.cli.output.progress import ProgressDisplay
 from raincheck.cli.prompts.arguments import (
     Schema,
-    as_object,
     choices_of,
     describe_argument,
     describe_schema,
@@ -34,6 +33,7 @@ from raincheck.cli.prompts.arguments import (
 )
 from raincheck.client import Question
 from raincheck.operations.describe import printable
+from raincheck.wire.fields import as_object
 
 ELICITATION, SAMPLING = "elicitation/create", "sampling/createMessage"
 
@@ -293,12 +293,11 @@ class ElicitationPrompter:
         """The first question that was left unanswered."""
 
     async def __call__(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
-        """Answer a question as the SDK's callback. Never raises, since the server would take an error as the answer."""
-        del context
-        return await self.prompt(params)
+        """Return the user's answer, as the SDK's callback. It does not return if there is no user to ask.
 
-    async def prompt(self, params: ElicitRequestParams) -> ElicitResult:
-        """Return the user's answer. It does not return if there is no user to ask."""
+        Never raises, since the server would take an error as the answer.
+        """
+        del context
         while self._terminal is not None and not self.unanswered.done():
             try:
                 await self._terminal.may_prompt.wait()

@@ -7,17 +7,24 @@ import asyncio
 import signal
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from contextlib import aclosing, asynccontextmanager, contextmanager
-from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import typer
+from anyio.abc import ObjectReceiveStream
 from mcp.client import Transport
 from mcp.client._transport import ReadStream, TransportStreams
 from mcp.shared.message import SessionMessage
 from mcp_types import CallToolResult, JSONRPCError
 from rich.console import Console
 
-from raincheck.cli.exit_codes import SIGNAL_EXIT_BASE, ExitCode, echo_err, fatal_signals, redirect_dead_terminals
+from raincheck.cli.exit_codes import (
+    FATAL,
+    SIGNAL_EXIT_BASE,
+    ExitCode,
+    echo_err,
+    redirect_dead_terminals,
+    without_ignored,
+)
 from raincheck.cli.output.progress import BarDisplay, ProgressDisplay
 from raincheck.cli.prompts.questions import ELICITATION, ElicitationPrompter, EndOfInput, PromptInterrupt, Terminal
 from raincheck.client import Handle, TaskProgress, Update
@@ -71,7 +78,7 @@ class CallMonitor:
     def _handle_signals(self) -> Generator[None]:
         loop, command = asyncio.get_running_loop(), asyncio.current_task()
         assert command is not None  # noqa: S101 - called from a background task
-        numbers = (signal.SIGINT, *fatal_signals())
+        numbers = (signal.SIGINT, *without_ignored(*FATAL))
         for number in numbers:
             loop.add_signal_handler(number, self._on_signal, number, command)
         try:
@@ -114,23 +121,30 @@ class CallMonitor:
             asyncio.get_running_loop().call_later(self._timeout, self._timeout_reached.set_result, None)
 
     async def wait_for_start(self, call: Awaitable[T]) -> T:
-        """Wait for the response to the call itself. There is no task to resume yet.
+        """Wait for the response to the call itself. There is no task to resume yet. An error closes the display.
 
         Raises:
             WaitInterrupt: the call was given up, and cancelled on the server.
         """
         self.display.start(self.tool, None)
-        return await self._wait(call, None)
+        try:
+            return await self._wait(call, None)
+        except Exception:
+            self.display.close()
+            raise
 
     async def wait_for_result(self, handle: Handle) -> CallToolResult:
-        """Wait for the result of a task.
+        """Wait for the result of a task, then close the display.
 
         Raises:
             WaitInterrupt: the command stops waiting for it.
             And the errors of `Handle.result`.
         """
         self.display.start(self.tool, handle.task_id)
-        return await self._wait(self._follow(handle), handle)
+        try:
+            return await self._wait(self._follow(handle), handle)
+        finally:
+            self.display.close()
 
     async def _follow(self, handle: Handle) -> CallToolResult:
         async with aclosing(follow_updates(handle)) as updates:
@@ -244,7 +258,7 @@ class ConnectionMonitor:
             self._display.on_reconnect()
 
 
-class _ObservedStream:
+class _ObservedStream(ObjectReceiveStream[Incoming]):
     """A stream of messages that reports each one to a callback."""
 
     def __init__(self, read: ReadStream[Incoming], on_message: Callable[[Incoming], None]) -> None:
@@ -263,20 +277,3 @@ class _ObservedStream:
 
     async def aclose(self) -> None:
         await self._read.aclose()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Incoming:
-        message = await anext(self._read)
-        self._on_message(message)
-        return message
-
-    async def __aenter__(self) -> Self:
-        await self._read.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> bool | None:
-        return await self._read.__aexit__(exc_type, exc_val, exc_tb)

@@ -48,7 +48,6 @@ class CallReporter:
         try:
             return await monitor.wait_for_start(call)
         except (WaitInterrupt, ConfigurationError) as error:
-            monitor.display.close()
             if self.saved_calls.task_ref is not None:
                 # The task exists, but saving its reference is in progress, or failed.
                 await self._report_unsaved(self.saved_calls.task_ref)
@@ -56,13 +55,10 @@ class CallReporter:
                 raise
             self._fail_abandoned(error, monitor)
         except CallLost as error:
-            monitor.display.close()
             self._fail(self.target.explain_lost(error))
         except ServerUnreachable as error:
-            monitor.display.close()
             fail(self.target.explain_unreachable(error), as_json=self.options.as_json)
         except MCPError as error:
-            monitor.display.close()
             self.fail_with_error(monitor.tool, error)
 
     async def _report_unsaved(self, task_ref: TaskRef) -> NoReturn:
@@ -93,11 +89,11 @@ class CallReporter:
         )
 
     async def finish(
-        self, result: Awaitable[CallToolResult], handle: Handle, monitor: CallMonitor | None = None
+        self, result: Awaitable[CallToolResult], handle: Handle, prompter: ElicitationPrompter | None = None
     ) -> ExitCode:
         """Wait for a result, print it or report the outcome, then remove the saved call."""
         try:
-            exit_code = await self._conclude(result, handle, monitor)
+            exit_code = await self._conclude(result, handle, prompter)
         except typer.Exit:
             await self.saved_calls.remove_ended()
             raise
@@ -105,18 +101,13 @@ class CallReporter:
         return exit_code
 
     async def _conclude(
-        self, result: Awaitable[CallToolResult], handle: Handle, monitor: CallMonitor | None
+        self, result: Awaitable[CallToolResult], handle: Handle, prompter: ElicitationPrompter | None
     ) -> ExitCode:
         task_ref = task_ref_of(handle)
         try:
-            try:
-                tool_result = await result
-            finally:
-                if monitor is not None:
-                    monitor.display.close()
-            return print_result(tool_result, as_json=self.options.as_json)
+            return print_result(await result, as_json=self.options.as_json)
         except WaitInterrupt as interrupt:
-            return await self._leave(handle, interrupt.exit_code, None if monitor is None else monitor.prompter)
+            return await self._leave(handle, interrupt.exit_code, prompter)
         except TaskCancelled as error:
             self._fail(printable(str(error)))
         except MCPError as error:

@@ -7,6 +7,7 @@ import typer
 from rich.table import Table
 
 from raincheck.cli.exit_codes import ExitCode, UsageError, echo_err
+from raincheck.cli.options import ConnectionOptions, calls_path
 from raincheck.cli.output.results import make_console
 from raincheck.client import SavedCalls, TaskRef
 from raincheck.errors import ConfigurationError
@@ -79,10 +80,11 @@ async def find_task_ref(saved_calls: SavedCalls, id_prefix: str) -> TaskRef:
     )
 
 
-async def print_saved_calls(saved_calls: SavedCalls, *, as_json: bool) -> ExitCode:
+async def print_saved_calls(options: ConnectionOptions) -> ExitCode:
     """List the saved calls, oldest first."""
+    saved_calls = SavedCalls(calls_path(options.calls_path))
     task_refs = [redact_task_ref(task_ref) for task_ref in await saved_calls.list_refs()]
-    if as_json:
+    if options.as_json:
         typer.echo(format_json([asdict(task_ref) for task_ref in task_refs]))
         return ExitCode.SUCCESS
     console = make_console()
@@ -101,11 +103,12 @@ async def print_saved_calls(saved_calls: SavedCalls, *, as_json: bool) -> ExitCo
     return ExitCode.SUCCESS
 
 
-async def forget_task(saved_calls: SavedCalls, id_prefix: str, *, as_json: bool) -> ExitCode:
+async def forget_task(id_prefix: str, options: ConnectionOptions) -> ExitCode:
     """Remove a saved call."""
+    saved_calls = SavedCalls(calls_path(options.calls_path))
     task_ref = await find_task_ref(saved_calls, id_prefix)
     await saved_calls.remove(task_ref)
-    if as_json:
+    if options.as_json:
         typer.echo(format_json({"task_id": task_ref.task_id, "forgotten": True}))
     name = f"task {format_id(task_ref.task_id)} of {printable(redact_server(task_ref.server))}"
     echo_err(f"removed {name} from the saved calls. The task itself was not cancelled")

@@ -55,10 +55,7 @@ def make_target(server: str, options: ConnectionOptions, *, is_saved: bool = Fal
     """
     if not options.is_verbose:
         silence_library_logs()
-    try:
-        headers = parse_headers(options.headers or [])
-    except ValueError as error:
-        raise UsageError(str(error)) from error
+    headers = parse_headers(options.headers or [])
     return parse_target(server, headers, show_stderr=options.is_verbose, is_saved=is_saved)
 
 
@@ -109,8 +106,8 @@ async def open_saved_calls(options: ConnectionOptions) -> DeferredSavedCalls:
 async def show_tools(server: str, options: ConnectionOptions) -> ExitCode:
     """List the tools of a server."""
     target = make_target(server, options)
-    async with connect_client(target, options.connect_timeout) as client, _tool_list_errors(target):
-        tools = await _list_tools(client)
+    async with connect_client(target, options.connect_timeout) as client:
+        tools = await _list_tools(client, target)
     print_tools(tools, as_json=options.as_json)
     return ExitCode.SUCCESS
 
@@ -132,8 +129,7 @@ async def call_tool(
     reporter, monitor = CallReporter(target, saved_calls, options), CallMonitor(name, timeout)
     with monitor.open():
         async with connect_client(target, options.connect_timeout, monitor=monitor, saved_calls=saved_calls) as client:
-            async with _tool_list_errors(target):
-                tool = find_tool(await monitor.wait_for_server(_list_tools(client)), name)
+            tool = find_tool(await monitor.wait_for_server(_list_tools(client, target)), name)
             arguments = parse_arguments(inputs, tool.input_schema)
             if validate:
                 check_arguments(name, arguments, tool.input_schema)
@@ -147,19 +143,14 @@ async def call_tool(
                 monitor.display.close()
                 reporter.report_running(handle.task_ref)
                 return ExitCode.SUCCESS
-            return await reporter.finish(monitor.wait_for_result(handle), handle, monitor)
+            return await reporter.finish(monitor.wait_for_result(handle), handle, monitor.prompter)
 
 
-async def _list_tools(client: TaskClient) -> list[Tool]:
-    connected = await client.connected()
-    return await read_all_tools(lambda cursor: connected.list_tools(cursor=cursor))
-
-
-@asynccontextmanager
-async def _tool_list_errors(target: CallTarget) -> AsyncGenerator[None]:
-    """Report errors of the tool list as such, since nothing has been called yet."""
+async def _list_tools(client: TaskClient, target: CallTarget) -> list[Tool]:
+    """Return the server's tools. An error is reported as that of the list, since nothing has been called yet."""
     try:
-        yield
+        connected = await client.connected()
+        return await read_all_tools(lambda cursor: connected.list_tools(cursor=cursor))
     except MCPError as error:
         reason = f"{printable(error.error.message)}{target.format_stderr()}"
         raise UsageError(f"{target.display_name} can't list its tools: {reason}") from error
@@ -220,7 +211,7 @@ async def wait_for_task(id_prefix: str, options: ConnectionOptions, timeout: flo
     with monitor.open():
         async with resume_call(task_ref, saved_calls, options, monitor=monitor) as (handle, reporter):
             monitor.start_timeout()
-            return await reporter.finish(monitor.wait_for_result(handle), handle, monitor)
+            return await reporter.finish(monitor.wait_for_result(handle), handle, monitor.prompter)
 
 
 async def print_status(id_prefix: str, options: ConnectionOptions) -> ExitCode:

@@ -10,7 +10,7 @@ continued without it.
 import inspect
 import json
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, NoReturn
@@ -23,7 +23,7 @@ from raincheck.cli.options import JsonOption, set_parameters
 from raincheck.cli.output.results import make_console
 from raincheck.clock import Clock, new_task_id
 from raincheck.core.change import Creation, NewTask, create
-from raincheck.core.commands import Cancel, Command, Pause, Resume
+from raincheck.core.commands import Cancel, Pause, Resume
 from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Scope
 from raincheck.core.policies import NO_QUOTA, Limits
@@ -57,16 +57,11 @@ class ActionNotApplicable(TaskError):
     """The requested action does not apply to the task."""
 
 
-@dataclass(frozen=True, slots=True)
-class ActionOutcome:
-    """The outcome of an action on a task."""
+TaskAction = Callable[..., Coroutine[Any, Any, tuple[Task, str]]]
+"""Acts on a task, and returns the changed or new task and what happened to the task.
 
-    task: Task
-    message: str
-
-
-TaskAction = Callable[..., Coroutine[Any, Any, ActionOutcome]]
-"""Acts on a task: called with the store, the task, the time and, if it takes one, the operator's reason."""
+It is called with the store, the task, the time and, if it takes one, the operator's reason.
+"""
 
 
 def task_command(act: TaskAction) -> Callable[..., NoReturn]:
@@ -97,44 +92,33 @@ def task_command(act: TaskAction) -> Callable[..., NoReturn]:
 
 
 @task_command
-async def cancel(store: Store, task: Task, now: datetime, reason: ReasonOption = None) -> ActionOutcome:
+async def cancel(store: Store, task: Task, now: datetime, reason: ReasonOption = None) -> tuple[Task, str]:
     """Cancel tasks.
 
     Also cancels their children, in any process. A workflow instance is cancelled even if its workflow does not allow
     that, and its state does not change.
     """
-    return ActionOutcome(await _apply(store, task, Cancel(ACTOR, reason), now), "is cancelled")
+    return await apply(store, task.id, EVERYTHING, Cancel(ACTOR, reason), now=now), "is cancelled"
 
 
 @task_command
-async def pause(store: Store, task: Task, now: datetime, reason: ReasonOption = None) -> ActionOutcome:
+async def pause(store: Store, task: Task, now: datetime, reason: ReasonOption = None) -> tuple[Task, str]:
     """Pause tasks until they are resumed.
 
     A running task pauses at its next checkpoint.
     """
-    after = await _apply(store, task, Pause(ACTOR, reason), now)
+    after = await apply(store, task.id, EVERYTHING, Pause(ACTOR, reason), now=now)
     if after.version == task.version:
-        return ActionOutcome(
-            after, "is already waiting for its next checkpoint to pause" if after.pausing else "is already paused"
-        )
-    return ActionOutcome(after, "pauses at its next checkpoint" if after.pausing else "is paused")
+        return after, "is already waiting for its next checkpoint to pause" if after.pausing else "is already paused"
+    return after, "pauses at its next checkpoint" if after.pausing else "is paused"
 
 
 @task_command
-async def resume(store: Store, task: Task, now: datetime) -> ActionOutcome:
+async def resume(store: Store, task: Task, now: datetime) -> tuple[Task, str]:
     """Resume paused tasks."""
     if not (task.phase is Phase.PAUSED or task.pausing or task.is_terminal):
         raise ActionNotApplicable(task.id, f"is {task.phase}, not paused")
-    return ActionOutcome(await _apply(store, task, Resume(ACTOR), now), "is resumed")
-
-
-async def _apply(store: Store, task: Task, command: Command, now: datetime) -> Task:
-    try:
-        return await apply(store, task.id, EVERYTHING, command, now=now)
-    except IllegalTransition as error:
-        raise ActionNotApplicable(task.id, f"is {error.phase}: nothing changed") from error
-    except TaskNotFound as error:
-        raise ActionNotApplicable(task.id, "no longer exists") from error
+    return await apply(store, task.id, EVERYTHING, Resume(ACTOR), now=now), "is resumed"
 
 
 async def _act_on(store: Store, id_prefix: str, act: TaskAction, now: datetime) -> dict[str, object]:
@@ -143,12 +127,18 @@ async def _act_on(store: Store, id_prefix: str, act: TaskAction, now: datetime) 
     try:
         task = await find_task(store, id_prefix, now=now)
         name = f"{format_id(task.id)} ({format_tool(task.tool)})"
-        outcome = await act(store, task, now)
+        after, result = await act(store, task, now)
     except ActionNotApplicable as error:
-        return {"id": id_prefix, "done": False, "message": f"{name} {error}", "task": None}
+        message = f"{name} {error}"
+    except IllegalTransition as error:
+        message = f"{name} is {error.phase}: nothing changed"
+    except TaskNotFound:
+        message = f"{name} no longer exists"
     except TaskError as error:
-        return {"id": id_prefix, "done": False, "message": str(error), "task": None}
-    return {"id": id_prefix, "done": True, "message": f"{name} {outcome.message}", "task": serialize_task(outcome.task)}
+        message = str(error)
+    else:
+        return {"id": id_prefix, "done": True, "message": f"{name} {result}", "task": serialize_task(after)}
+    return {"id": id_prefix, "done": False, "message": message, "task": None}
 
 
 def _print(outcome: dict[str, object]) -> None:
@@ -179,16 +169,13 @@ expected to know about earlier retries.
 
 
 @task_command
-async def retry(store: Store, task: Task, now: datetime, reason: ReasonOption = None) -> ActionOutcome:
+async def retry(store: Store, task: Task, now: datetime, reason: ReasonOption = None) -> tuple[Task, str]:
     """Run failed or cancelled tasks again, as new tasks.
 
     Also tasks that ended with an error. The new tasks have the same arguments.
     """
     check_retryable(task)
-    try:
-        journal = await store.journal(task.id, EVERYTHING, now=now)
-    except TaskNotFound as error:
-        raise ActionNotApplicable(task.id, "no longer exists") from error
+    journal = await store.journal(task.id, EVERYTHING, now=now)
     before = await find_retry(store, task, now)
     if before is not None:
         raise ActionNotApplicable(
@@ -198,7 +185,7 @@ async def retry(store: Store, task: Task, now: datetime, reason: ReasonOption = 
     creation = recreate_task(journal, reason, now)
     # The store's operator decides, regardless of the owner's quota.
     new = await store.create(creation, quota=NO_QUOTA, now=now)
-    return ActionOutcome(new, f"is retried as {printable(new.id)}")
+    return new, f"is retried as {printable(new.id)}"
 
 
 def check_retryable(task: Task) -> None:

@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -94,11 +93,9 @@ async def ls(
     return True
 
 
-def print_tasks(
-    tasks: list[Task], *, now: datetime, filters: Filters, has_more: bool, console: Console | None = None
-) -> None:
+def print_tasks(tasks: list[Task], *, now: datetime, filters: Filters, has_more: bool) -> None:
     # Without a terminal each task is on one line, however long, for programs that read lines.
-    console = console or results.make_console(width=UNWRAPPED_WIDTH)
+    console = results.make_console(width=UNWRAPPED_WIDTH)
     if not tasks:
         console.print("no tasks" if filters.is_empty else "no matching tasks", soft_wrap=True)
         return

@@ -10,7 +10,6 @@ from datetime import datetime
 from typing import Annotated, Any, cast
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -46,17 +45,9 @@ HISTORY_SHOWN = 40
 """The entries of a history that are shown without `--full`: the first, and the latest."""
 
 
-def print_task(
-    task: Task,
-    document: dict[str, Any],
-    advice: list[str],
-    *,
-    now: datetime,
-    is_full: bool,
-    console: Console | None = None,
-) -> None:
+def print_task(task: Task, document: dict[str, Any], advice: list[str], *, now: datetime, is_full: bool) -> None:
     """Print a task. `document` is the result of `load_task_document` for it."""
-    console = console or results.make_console()
+    console = results.make_console()
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="bold", no_wrap=True)
     facts.add_column(overflow="fold")

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -61,7 +62,7 @@ async def watch(
         if console.is_terminal:
             table = LiveTaskTable(console, clock)
             return await follow(watcher, table.update, table.live())
-        return await follow(watcher, line_printer(console))
+        return await follow(watcher, partial(print_line, console))
 
 
 async def follow(
@@ -85,14 +86,10 @@ def print_json(snapshot: TaskSnapshot) -> None:
     typer.echo(json.dumps(data, separators=(",", ":")))
 
 
-def line_printer(console: Console) -> Callable[[TaskSnapshot], None]:
-    """Return a function that prints a line for each change."""
-
-    def print_line(snapshot: TaskSnapshot) -> None:
-        console.print(Text("  ").join(_cells(snapshot)), soft_wrap=True)
-        console.file.flush()
-
-    return print_line
+def print_line(console: Console, snapshot: TaskSnapshot) -> None:
+    """Print a change as a line of text."""
+    console.print(Text("  ").join(_cells(snapshot)), soft_wrap=True)
+    console.file.flush()
 
 
 def _cells(snapshot: TaskSnapshot) -> list[Text]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raincheck.cli.exit_codes import ExitCode, UsageError, echo_err, fail_with_error, find_workflow
+from raincheck.cli.options import JsonOption
 from raincheck.errors import RaincheckError
 from raincheck.operations.describe import format_json, printable
 from raincheck.workflows.definition import load_workflow_files
@@ -31,10 +32,7 @@ FileArgument = Annotated[
 ]
 
 
-def check(
-    file: FileArgument,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
+def check(file: FileArgument, as_json: JsonOption = False) -> None:
     """Check a file of workflows, and list what it contains."""
     try:
         definitions = load_workflow_files(file).definitions

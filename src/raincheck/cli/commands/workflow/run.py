@@ -6,7 +6,6 @@ file. A run may start at a step: it then takes its arguments, and the results of
 
 import asyncio
 import logging
-import shlex
 import shutil
 import sys
 from collections.abc import AsyncGenerator, Generator
@@ -31,11 +30,11 @@ from raincheck.cli.exit_codes import (
 )
 from raincheck.cli.operator import StoreOption, open_operator_store
 from raincheck.cli.options import CallsOption, ConnectionOptions, JsonOption, TimeoutOption, run_call
-from raincheck.cli.prompts.arguments import as_object, check_arguments, parse_arguments, read_files
+from raincheck.cli.prompts.arguments import check_arguments, parse_arguments, read_files
 from raincheck.cli.remote.monitor import CallMonitor
 from raincheck.cli.remote.reporter import CallReporter
 from raincheck.cli.remote.session import connect_client, open_saved_calls, silence_library_logs
-from raincheck.cli.remote.target import CallTarget
+from raincheck.cli.remote.target import CommandTarget
 from raincheck.client import TaskRef
 from raincheck.clock import StoreClock, SystemClock
 from raincheck.core.owner import Owner, Scope
@@ -43,7 +42,7 @@ from raincheck.core.records import Task
 from raincheck.core.values import Json, decode
 from raincheck.engine import Engine
 from raincheck.errors import RaincheckError
-from raincheck.operations.describe import format_id, redact_command
+from raincheck.operations.describe import format_id
 from raincheck.operations.select import find_task
 from raincheck.server.caller import FALLBACK_CAPABILITIES
 from raincheck.server.sdk_compat import lowlevel_of
@@ -51,6 +50,7 @@ from raincheck.stores.base import Store
 from raincheck.stores.factory import resolve_address
 from raincheck.stores.requests import PAGE_LIMIT, TaskQuery
 from raincheck.stores.url import MemoryAddress
+from raincheck.wire.fields import as_object
 from raincheck.workflows.definition import WorkflowDefinition
 from raincheck.workflows.parsing.models import RESTORED
 from raincheck.workflows.serve import WorkflowTasks
@@ -59,18 +59,13 @@ if TYPE_CHECKING:
     from raincheck.workflows.pipelines.pipeline import Pipeline
 
 
-class InProcessTarget(CallTarget):
+class InProcessTarget(CommandTarget):
     """A server inside this process. A command that resumes its task later serves the same file."""
-
-    ends_with_command = True
 
     def __init__(self, tasks: WorkflowTasks, store: str | None) -> None:
         self._server = lowlevel_of(tasks.server)
         words = [*_program(), "serve", str(tasks.path), *([] if store is None else ["--store", store])]
-        self._redacted = redact_command(words)
-        self.display_name = self._redacted.text
-        # In the form of a command that was started in this folder.
-        self.name = f"cd {shlex.quote(str(Path.cwd()))} && {shlex.join(words)}"
+        super().__init__(words, Path.cwd(), shows_stderr=True)
 
     @asynccontextmanager
     async def connect(self) -> AsyncGenerator[TransportStreams]:
@@ -82,9 +77,6 @@ class InProcessTarget(CallTarget):
             finally:
                 await client_streams[1].aclose()
                 await asyncio.wait([serving])
-
-    def redact(self, text: str) -> str:
-        return self._redacted.redact(text)
 
 
 def _program() -> list[str]:
@@ -278,7 +270,7 @@ async def run_workflow(
             task_ref = await _submit(engine, target, definition, arguments, previous)
             await saved_calls.add(task_ref)
             handle = client.resume(task_ref)
-            return await reporter.finish(monitor.wait_for_result(handle), handle, monitor)
+            return await reporter.finish(monitor.wait_for_result(handle), handle, monitor.prompter)
 
 
 def _warn_changed_arguments(previous: PreviousRun, new_arguments: dict[str, Any]) -> None:
