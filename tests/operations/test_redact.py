@@ -2,7 +2,7 @@
 
 import pytest
 
-from raincheck.operations.describe import redact_command, redact_server
+from raincheck.operations.describe import RedactedCommand, redact_server
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from raincheck.operations.describe import redact_command, redact_server
     ],
 )
 def test_secrets_are_redacted_and_nothing_else(words: list[str], shown: str | None) -> None:
-    assert redact_command(words).text == (shown or "run --api-key=... GITHUB_TOKEN=... --db-password ...")
+    assert RedactedCommand(words).text == (shown or "run --api-key=... GITHUB_TOKEN=... --db-password ...")
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_secrets_are_redacted_and_nothing_else(words: list[str], shown: str | No
     ],
 )
 def test_a_secret_is_redacted_in_any_form(words: list[str], shown: str) -> None:
-    assert redact_command(words).text == shown
+    assert RedactedCommand(words).text == shown
 
 
 @pytest.mark.parametrize(
@@ -54,18 +54,18 @@ def test_a_secret_is_redacted_in_any_form(words: list[str], shown: str) -> None:
     ],
 )
 def test_text_that_only_resembles_a_secret_is_not_redacted(words: list[str]) -> None:
-    assert redact_command(words).text == " ".join(words)
+    assert RedactedCommand(words).text == " ".join(words)
 
 
 @pytest.mark.parametrize(
     "word", ["--header=Authorization: Bearer s3cret", '--config={"token": "s3cret"}', "PAT=s3cret"]
 )
 def test_messages_are_redacted_by_the_value_alone(word: str) -> None:
-    assert redact_command(["run", word]).redact("s3cret is wrong") == "... is wrong"
+    assert RedactedCommand(["run", word]).redact("s3cret is wrong") == "... is wrong"
 
 
 def test_a_secret_is_redacted_in_messages() -> None:
-    covered = redact_command(["run", "--token=abcdef", "--password", "abcdefgh", "--pass=on"])
+    covered = RedactedCommand(["run", "--token=abcdef", "--password", "abcdefgh", "--pass=on"])
     assert covered.redact("abcdefgh and abcdef, turned on") == "... and ..., turned on"
 
 

@@ -18,13 +18,15 @@ async def run_until_signal(engine: Engine) -> None:
 
 
 @contextmanager
-def stop_signals(on_repeat: Callable[[], None]) -> Generator[asyncio.Event]:
-    """Yield an event that the first stop signal sets. Every further signal calls `on_repeat`."""
+def stop_signals(on_repeat: Callable[[], None], on_stop: Callable[[], None] | None = None) -> Generator[asyncio.Event]:
+    """Yield an event that the first stop signal sets, after `on_stop`. Every further signal calls `on_repeat`."""
     stop_requested = asyncio.Event()
 
     def on_signal() -> None:
         if stop_requested.is_set():
             on_repeat()
+        elif on_stop is not None:
+            on_stop()
         stop_requested.set()
 
     loop = asyncio.get_running_loop()

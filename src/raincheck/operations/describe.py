@@ -5,8 +5,8 @@ import os
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
@@ -53,13 +53,12 @@ MIN_SECRET_LENGTH = 4
 """Shorter secrets are not replaced in messages: a short word is hardly a secret, and replacing it would garble them."""
 
 
-@dataclass(slots=True)
 class RedactedCommand:
     """The words of a command with its secrets redacted, and the secrets themselves."""
 
-    words: list[str] = field(default_factory=list[str])
-    secrets: list[str] = field(default_factory=list[str])
-    _previous: str = ""
+    def __init__(self, words: Sequence[str]) -> None:
+        self.secrets: list[str] = []
+        self.words = [self._redact_word(word, previous) for previous, word in pairwise(["", *words])]
 
     @property
     def text(self) -> str:
@@ -72,20 +71,16 @@ class RedactedCommand:
                 text = text.replace(secret, REDACTED)
         return text
 
-    def add(self, word: str) -> None:
-        previous, self._previous = self._previous, word
-        if _names_secret(previous) and not word.startswith("--"):
-            self.words.append(self._redact(word))
-            return
-        if USER.fullmatch(previous) and ":" in word:
-            self.words.append(self._redact(word))
-            return
+    def _redact_word(self, word: str, previous: str) -> str:
+        is_secret = _names_secret(previous) and not word.startswith("--")
+        if is_secret or (USER.fullmatch(previous) and ":" in word):
+            return self._redact(word)
         # First record everything after a name, as written. Then redact the secrets that occur anywhere in the rest.
         self._redact(word[_secret_start(word) :])
         for secret in SECRET_PATTERNS:
             word = secret.sub(lambda found: self._redact(found[0]), word)
         end = _secret_start(word)
-        self.words.append(word if end == len(word) else f"{word[:end]}{REDACTED}")
+        return word if end == len(word) else f"{word[:end]}{REDACTED}"
 
     def _redact(self, secret: str) -> str:
         value = VALUE.match(secret)
@@ -106,14 +101,6 @@ def _secret_start(word: str) -> int:
     return next((found.end() for found in NAMED.finditer(word) if SECRET_NAMES.search(found[1])), len(word))
 
 
-def redact_command(words: Sequence[str]) -> RedactedCommand:
-    """Redact a command, word by word."""
-    redacted = RedactedCommand()
-    for word in words:
-        redacted.add(word)
-    return redacted
-
-
 def redact_server(name: str) -> str:
     """Return the name of a server, as saved calls have it, without its secrets."""
     try:
@@ -123,7 +110,7 @@ def redact_server(name: str) -> str:
         return name
     match words:
         case ["cd", folder, "&&", *command]:
-            return f"cd {shlex.quote(folder)} && {redact_command(command).text}"
+            return f"cd {shlex.quote(folder)} && {RedactedCommand(command).text}"
         case _:
             return name
 

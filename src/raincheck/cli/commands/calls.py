@@ -26,7 +26,7 @@ from raincheck.cli.options import (
     with_connection_options,
 )
 from raincheck.cli.prompts.arguments import ARGUMENT_PATTERN, STDIN
-from raincheck.operations.describe import redact_command
+from raincheck.operations.describe import RedactedCommand
 
 CALL_EPILOG = f"""
 SERVER is a URL, the command that starts it (in quotes), or unix:PATH. Without a TOOL, its tools are listed.
@@ -231,9 +231,9 @@ def check_quotes(server: str, tool: str | None, arguments: Sequence[str]) -> Non
         return
     # The last word before the arguments is the tool, unless it can't be one.
     end = first if _is_file(words[first - 1]) else first - 1
-    command = shlex.quote(redact_command(words[:end]).text)
-    rest = " ".join(shlex.quote(word) for word in redact_command(words[end:]).words)
-    stray = redact_command([tool if _is_file(tool) else words[2]]).text
+    command = shlex.quote(RedactedCommand(words[:end]).text)
+    rest = " ".join(shlex.quote(word) for word in RedactedCommand(words[end:]).words)
+    stray = RedactedCommand([tool if _is_file(tool) else words[2]]).text
     reason = "is a file, not a tool" if _is_file(tool) else "is not an argument of the form name=value"
     raise UsageError(
         f"{stray!r} {reason}: if it belongs to the command of the server, put the whole command in quotes, as in "

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, redirect_stdout
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any
@@ -40,20 +41,15 @@ async def serve_stdio(tasks: Tasks) -> None:
     """Serve the parent process, until it closes stdin, or a signal arrives."""
     server = lowlevel_of(tasks.server)
     end = _closable_stdin()
-    with stop_signals(tasks.skip_grace) as signalled:
-        stopping = asyncio.ensure_future(signalled.wait())
-        stopping.add_done_callback(lambda _: end())
-        try:
-            async with stdio_server() as (read, write):
-                try:
-                    # The SDK restores stdout when it is done, and its buffer may still contain text.
-                    with redirect_stdout(sys.stderr):
-                        await server.run(read, write, server.create_initialization_options())
-                finally:
-                    # The SDK reads stdin in a thread that blocks until stdin ends.
-                    end()
-        finally:
-            stopping.cancel()
+    with stop_signals(tasks.skip_grace, end):
+        async with stdio_server() as (read, write):
+            try:
+                # The SDK restores stdout when it is done, and its buffer may still contain text.
+                with redirect_stdout(sys.stderr):
+                    await server.run(read, write, server.create_initialization_options())
+            finally:
+                # The SDK reads stdin in a thread that blocks until stdin ends.
+                end()
 
 
 def _closable_stdin() -> Callable[[], None]:
@@ -99,16 +95,12 @@ async def serve_http(tasks: Tasks, host: str, port: int, on_listen: ListenCallba
         http.handle_exit(signal.SIGINT, None)
         tasks.skip_grace()
 
-    with _bind_socket(host, port) as listening, stop_signals(skip_grace) as signalled:
-        stopping = asyncio.ensure_future(signalled.wait())
-        stopping.add_done_callback(lambda _: http.handle_exit(signal.SIGTERM, None))
-        try:
-            # The HTTP server would print a startup error with its whole traceback.
-            async with app.router.lifespan_context(app):
-                on_listen(f"http://{_url_host(host)}:{listening.getsockname()[1]}/mcp")
-                await http.serve(sockets=[listening])
-        finally:
-            stopping.cancel()
+    stop = partial(http.handle_exit, signal.SIGTERM, None)
+    with _bind_socket(host, port) as listening, stop_signals(skip_grace, stop):
+        # The HTTP server would print a startup error with its whole traceback.
+        async with app.router.lifespan_context(app):
+            on_listen(f"http://{_url_host(host)}:{listening.getsockname()[1]}/mcp")
+            await http.serve(sockets=[listening])
 
 
 async def serve_unix(tasks: Tasks, path: Path, on_listen: ListenCallback) -> None:

@@ -86,10 +86,6 @@ class OpenInputRequest:
         ]
 
 
-class EndOfInput(Exception):
-    """The input has ended, so there is no user to ask."""
-
-
 class PromptInterrupt(Exception):
     """The user pressed Ctrl-C instead of entering a line."""
 
@@ -122,7 +118,7 @@ class Terminal:
         """Prompt for a line, and return it without surrounding blanks.
 
         Raises:
-            EndOfInput: the input has ended.
+            EOFError: the input has ended.
             PromptInterrupt: the line was not completed.
         """
         self.console.print(f"{printable(prompt)} ", end="", style="bold", markup=False, highlight=False, soft_wrap=True)
@@ -159,7 +155,7 @@ class Terminal:
             self._line.set_result(line.decode(errors="replace"))
         elif not chunk:
             self.console.print()
-            self._line.set_exception(EndOfInput())
+            self._line.set_exception(EOFError())
 
 
 DECLINE, CANCEL = "/decline", "/cancel"
@@ -179,7 +175,7 @@ async def prompt_elicitation(terminal: Terminal, tool: str, params: ElicitReques
     """Ask the user at the terminal, and return the answer.
 
     Raises:
-        EndOfInput, PromptInterrupt: the user did not answer.
+        EOFError, PromptInterrupt: the user did not answer.
     """
     terminal.print_line()
     terminal.print_line(f"{tool} asks: {params.message}", "bold yellow")
@@ -307,7 +303,7 @@ class ElicitationPrompter:
             except PromptInterrupt:
                 # If the user keeps waiting after that, the question is asked again.
                 continue
-            except EndOfInput:
+            except EOFError:
                 break
         if not self.unanswered.done():
             self.unanswered.set_result(params)

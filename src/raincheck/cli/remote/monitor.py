@@ -26,7 +26,7 @@ from raincheck.cli.exit_codes import (
     without_ignored,
 )
 from raincheck.cli.output.progress import BarDisplay, ProgressDisplay
-from raincheck.cli.prompts.questions import ELICITATION, ElicitationPrompter, EndOfInput, PromptInterrupt, Terminal
+from raincheck.cli.prompts.questions import ELICITATION, ElicitationPrompter, PromptInterrupt, Terminal
 from raincheck.client import Handle, TaskProgress, Update
 
 T = TypeVar("T")
@@ -218,7 +218,7 @@ class CallMonitor:
         while True:
             try:
                 choice = (await terminal.ask(MENU)).lower()[:1]
-            except (PromptInterrupt, EndOfInput):
+            except (PromptInterrupt, EOFError):
                 # A second Ctrl-C detaches at once.
                 return "d"
             if choice in ("", "d", "c"):

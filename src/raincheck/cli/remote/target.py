@@ -33,7 +33,7 @@ from raincheck.cli.exit_codes import UsageError
 from raincheck.client import CallLost, InvalidResponse, RequestRefused, ServerUnreachable, record_http_status
 from raincheck.client.client import default_server_name
 from raincheck.client.errors import NO_SERVER
-from raincheck.operations.describe import MIN_SECRET_LENGTH, printable, redact_command
+from raincheck.operations.describe import MIN_SECRET_LENGTH, RedactedCommand, printable
 
 HINTS = {
     "connection attempts failed": "no server listens there: start it, or check the address",
@@ -241,7 +241,7 @@ class CommandTarget(CallTarget):
     ends_with_command = True
 
     def __init__(self, words: list[str], folder: Path, *, shows_stderr: bool) -> None:
-        self._redacted = redact_command(words)
+        self._redacted = RedactedCommand(words)
         self.display_name = self._redacted.text
         # The folder is part of the name: arguments may name files relative to it.
         self.name = f"cd {shlex.quote(str(folder))} && {shlex.join(words)}"
@@ -314,13 +314,13 @@ def _check_command(text: str, words: list[str], folder: Path) -> None:
     if not words:
         raise UsageError(f"{text!r} names no server: {hint}")
     if not folder.is_dir():
-        raise UsageError(f"there is no folder {folder} to start {redact_command(words).text} in: create it first")
+        raise UsageError(f"there is no folder {folder} to start {RedactedCommand(words).text} in: create it first")
     program = words[0]
     if len(words) == 1 and program.partition(":")[0].endswith((".py", ".yaml", ".yml")):
         raise UsageError(f'{program} is a file, not a command: write "raincheck serve {program}"')
     if shutil.which(folder / program if os.sep in program else program) is None:
         raise UsageError(
-            f"there is no program {redact_command([program]).text!r} here or on your PATH: "
+            f"there is no program {RedactedCommand([program]).text!r} here or on your PATH: "
             f"{_suggest_target(program) or hint}"
         )
 
