@@ -45,12 +45,13 @@ StatusOption = Annotated[
     list[StatusChoice] | None,
     typer.Option(metavar="STATUS", help=f"Only tasks with this status: {', '.join(StatusChoice)}. Repeatable."),
 ]
+ReasonOption = Annotated[str | None, typer.Option(metavar="TEXT", help="The reason, which is stored in the history.")]
 ErrorsOption = Annotated[
     bool, typer.Option("--errors", help="Only tasks that failed, or whose result reports an error.")
 ]
 
 
-def store_command(command: Callable[..., Coroutine[Any, Any, bool]]) -> Callable[..., NoReturn]:
+def store_command(command: Callable[..., Coroutine[Any, Any, bool | None]]) -> Callable[..., NoReturn]:
     """Make a command of a function whose first parameter is `clock`: the clock of the store that it opens.
 
     The command exits with 0, or with 1 if the function returns False: a task was not processed. If the work can't be
@@ -66,7 +67,7 @@ def store_command(command: Callable[..., Coroutine[Any, Any, bool]]) -> Callable
             # The command did run if the error is about one of the named tasks.
             exit_code = FAILED if isinstance(error, TaskError) else COULD_NOT_RUN
             fail(str(error), as_json=bool(options.get("as_json")), exit_code=exit_code)
-        raise typer.Exit(0 if is_done else FAILED)
+        raise typer.Exit(FAILED if is_done is False else 0)
 
     context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
     set_parameters(run, [context, *list(inspect.signature(command).parameters.values())[1:]])

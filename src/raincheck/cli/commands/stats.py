@@ -74,7 +74,7 @@ async def stats(
     namespace: NamespaceOption = None,
     tool: ToolOption = None,
     as_json: JsonOption = False,
-) -> bool:
+) -> None:
     """Show how long tasks take, and how many fail."""
     async with open_operator_store(store, clock) as opened:
         collected = await collect_stats(opened, Filters(namespace=namespace, tool=tool), now=clock.now())
@@ -82,11 +82,9 @@ async def stats(
         typer.echo(json.dumps(stats_to_json(collected), indent=2))
     else:
         print_stats(collected)
-    return True
 
 
 def stats_to_json(stats: Stats) -> dict[str, Any]:
-    """Return the statistics as JSON."""
     return {
         "at": format_timestamp(stats.now),
         "created_per_hour": stats.created,

@@ -73,7 +73,6 @@ class DemoScreen:
             self.console.print(self._render(), "")
 
     def print_event(self, text: str, style: str | None = None) -> None:
-        """Print an event."""
         elapsed = f"{time.monotonic() - self._started_at:5.1f} s  "
         self.console.print(Text.assemble((elapsed, QUIET), (text, style or "")), soft_wrap=True)
 
@@ -84,7 +83,6 @@ class DemoScreen:
             await self._changed.wait()
 
     def update(self, row: CallerRow, *, status: str, message: str | None = None, done: float | None = None) -> None:
-        """Update a caller's state."""
         self._changed.set()
         row.status = status
         row.message = row.message if message is None else message
@@ -115,11 +113,8 @@ class DemoServer:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.port = _free_port()
+        self.url = f"http://127.0.0.1:{self.port}/mcp"
         self._process: asyncio.subprocess.Process | None = None
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/mcp"
 
     @property
     def printed_twice(self) -> int:

@@ -119,7 +119,7 @@ async def _run_scenario(screen: DemoScreen, server: DemoServer) -> None:
     screen.start()
     try:
         async with asyncio.TaskGroup() as callers:
-            ask = _elicitation_callback(screen)
+            ask = partial(_answer_question, screen)
             for row in screen.rows:
                 callers.create_task(_call(screen, row, server.url, ask))
             await screen.wait_until(
@@ -199,18 +199,17 @@ def _live_task(result: CallToolResult) -> Mapping[str, Any] | None:
     return task if "task_id" in task and "next" in task else None
 
 
-def _elicitation_callback(screen: DemoScreen) -> ElicitationFnT:
-    async def ask(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
-        del context
-        screen.pause()
-        try:
-            is_yes, source = await _ask_person(screen.console, params.message)
-        finally:
-            screen.start()
-        screen.print_event(f"the task asks: {params.message} {'Yes' if is_yes else 'No'} ({source})", "cyan")
-        return ElicitResult(action="accept", content={"leather": is_yes})
-
-    return ask
+async def _answer_question(
+    screen: DemoScreen, context: ClientRequestContext, params: ElicitRequestParams
+) -> ElicitResult:
+    del context
+    screen.pause()
+    try:
+        is_yes, source = await _ask_person(screen.console, params.message)
+    finally:
+        screen.start()
+    screen.print_event(f"the task asks: {params.message} {'Yes' if is_yes else 'No'} ({source})", "cyan")
+    return ElicitResult(action="accept", content={"leather": is_yes})
 
 
 OK = ("  ok  ", GOOD)

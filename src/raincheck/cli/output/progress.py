@@ -16,8 +16,6 @@ MAX_MESSAGE_LENGTH = 60
 
 LOST, BACK = "connection lost, reconnecting", "reconnected"
 
-TERMINAL_STATUSES = (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
-
 
 class ProgressDisplay:
     """Shows the progress of a call: prints a line for each change, without a terminal."""
@@ -32,9 +30,9 @@ class ProgressDisplay:
             echo_err(f"{self._tool} is task {printable(task_id)}")
 
     def show(self, progress: TaskProgress | None, message: str | None, status: str) -> None:
-        """Show the progress."""
         # With its last progress, a task that has ended would look as if it had stopped early.
-        amount = [] if progress is None or status in TERMINAL_STATUSES else [format_progress(progress)]
+        is_live = status in (Status.WORKING, Status.INPUT_REQUIRED)
+        amount = [format_progress(progress)] if progress is not None and is_live else []
         parts = [status.replace("_", " "), *amount, *([message] if message else [])]
         line = printable(clip_text(", ".join(dict.fromkeys(parts))))
         if line != self._last:

@@ -164,11 +164,7 @@ HELP = f"(instead of an answer: {DECLINE} to decline, {CANCEL} to dismiss the qu
 
 
 class _FormDismissal(Exception):
-    """The user does not want to answer."""
-
-    def __init__(self, action: str) -> None:
-        super().__init__(action)
-        self.result = ElicitResult(action="decline" if action == DECLINE else "cancel")
+    """The user does not want to answer, and entered `DECLINE` or `CANCEL`."""
 
 
 async def prompt_elicitation(terminal: Terminal, tool: str, params: ElicitRequestParams) -> ElicitResult:
@@ -184,7 +180,7 @@ async def prompt_elicitation(terminal: Terminal, tool: str, params: ElicitReques
             return await _ask_form(terminal, params.requested_schema)
         return await _ask_to_open(terminal, params.url)
     except _FormDismissal as dismissal:
-        return dismissal.result
+        return ElicitResult(action="decline" if dismissal.args == (DECLINE,) else "cancel")
 
 
 async def _ask_form(terminal: Terminal, schema: Schema) -> ElicitResult:

@@ -104,7 +104,6 @@ async def open_saved_calls(options: ConnectionOptions) -> DeferredSavedCalls:
 
 
 async def show_tools(server: str, options: ConnectionOptions) -> ExitCode:
-    """List the tools of a server."""
     target = make_target(server, options)
     async with connect_client(target, options.connect_timeout) as client:
         tools = await _list_tools(client, target)
@@ -229,7 +228,6 @@ async def print_status(id_prefix: str, options: ConnectionOptions) -> ExitCode:
 
 
 async def cancel_task(id_prefix: str, options: ConnectionOptions) -> ExitCode:
-    """Cancel a task."""
     async with resume_call(*await find_saved_call(id_prefix, options), options) as (handle, reporter):
         return await reporter.cancel(handle)
 

@@ -18,7 +18,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.text import Text
 
-from raincheck.cli.operator import ACTOR, StoreOption, open_operator_store, store_command
+from raincheck.cli.operator import ACTOR, ReasonOption, StoreOption, open_operator_store, store_command
 from raincheck.cli.options import JsonOption, set_parameters
 from raincheck.cli.output.results import make_console
 from raincheck.clock import Clock, new_task_id
@@ -50,7 +50,6 @@ can't be used.
 CANCEL_EPILOG, PAUSE_EPILOG, RESUME_EPILOG = map(_EPILOG.format, ("cancel", "pause", "resume"))
 
 IdsArgument = Annotated[list[str], typer.Argument(metavar="ID...", help="The tasks. A prefix of an id is enough.")]
-ReasonOption = Annotated[str | None, typer.Option(metavar="TEXT", help="The reason, which is stored in the history.")]
 
 
 class ActionNotApplicable(TaskError):

@@ -73,7 +73,7 @@ async def ls(
     errors: ErrorsOption = False,
     limit: Annotated[int, typer.Option(min=1, help="The maximum number of tasks to show.")] = DEFAULT_LIMIT,
     as_json: JsonOption = False,
-) -> bool:
+) -> None:
     """List tasks, newest first.
 
     Includes the tasks of all owners and all servers that use the store.
@@ -90,7 +90,6 @@ async def ls(
         typer.echo(json.dumps([serialize_task(task) for task in tasks[:limit]], indent=2))
     else:
         print_tasks(tasks[:limit], now=now, filters=filters, has_more=len(tasks) > limit)
-    return True
 
 
 def print_tasks(tasks: list[Task], *, now: datetime, filters: Filters, has_more: bool) -> None:

@@ -273,7 +273,7 @@ async def show(
     store: StoreOption = None,
     full: Annotated[bool, typer.Option("--full", help="Print arguments, results and errors in full.")] = False,
     as_json: JsonOption = False,
-) -> bool:
+) -> None:
     """Show everything about a task.
 
     Prints its data, its history, and what to do next.
@@ -288,4 +288,3 @@ async def show(
         typer.echo(json.dumps({**document, "advice": advice}, indent=2))
     else:
         print_task(task, document, advice, now=now, is_full=full)
-    return True

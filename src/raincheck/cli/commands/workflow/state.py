@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from raincheck.cli.operator import ACTOR, StoreOption, open_operator_store, store_command
+from raincheck.cli.operator import ACTOR, ReasonOption, StoreOption, open_operator_store, store_command
 from raincheck.cli.options import JsonOption
 from raincheck.cli.prompts.arguments import parse_arguments, read_files
 from raincheck.clock import Clock
@@ -61,7 +61,7 @@ class DefinitionUnavailable(NotAnInstance):
 
 
 @store_command
-async def state(clock: Clock, task_id: IdArgument, store: StoreOption = None, as_json: JsonOption = False) -> bool:
+async def state(clock: Clock, task_id: IdArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Show the state of a workflow instance, and its transitions."""
     async with open_operator_store(store, clock) as opened:
         task = await find_task(opened, task_id, now=clock.now())
@@ -71,7 +71,7 @@ async def state(clock: Clock, task_id: IdArgument, store: StoreOption = None, as
     if as_json:
         listed = None if transitions is None else [asdict(transition) for transition in transitions]
         typer.echo(format_json({**serialize_task(task), "data": data, "transitions": listed}))
-        return True
+        return
     typer.echo(f"{_format_instance(task)} is in {printable(state_name)}, and {task.status}")
     if data:
         typer.echo(f"  its data: {printable(clip_text(json.dumps(data, ensure_ascii=False), MAX_DATA_LENGTH))}")
@@ -79,7 +79,6 @@ async def state(clock: Clock, task_id: IdArgument, store: StoreOption = None, as
         typer.echo(f"  {DEFINITION_UNAVAILABLE}")
     for transition in transitions or ():
         typer.echo(f"  {_describe_transition(transition)}")
-    return True
 
 
 @store_command
@@ -90,12 +89,10 @@ async def take(
     words: Annotated[
         list[str] | None, typer.Argument(metavar="[NAME=VALUE...]", help="Values to add to its data.")
     ] = None,
-    reason: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="The reason, which is stored in the history.")
-    ] = None,
+    reason: ReasonOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
-) -> bool:
+) -> None:
     """Take a transition of a workflow instance, if its workflow allows that now."""
     data = parse_arguments(await asyncio.to_thread(read_files, words or ()), {})
     async with open_operator_store(store, clock) as opened:
@@ -104,9 +101,8 @@ async def take(
         after = await instances.transition(task.id, action, owner=task.owner, actor=ACTOR, reason=reason, data=data)
     if as_json:
         typer.echo(format_json(serialize_task(after)))
-        return True
-    typer.echo(f"{_format_instance(after)} is now in {printable(_state_of(after))}")
-    return True
+    else:
+        typer.echo(f"{_format_instance(after)} is now in {printable(_state_of(after))}")
 
 
 async def _available(store: Store, task: Task, clock: Clock) -> tuple[AvailableTransition, ...] | None:
@@ -133,8 +129,7 @@ async def _open_instances(store: Store, task: Task, clock: Clock) -> WorkflowIns
         raise DefinitionUnavailable(
             task.id,
             f"the definition of {task.tool.name!r} in version {task.tool.version!r} is not stored, as for all "
-            f"workflows "
-            f"in Python: use `engine.instances.transition` in the program that defines it",
+            f"workflows in Python: use `engine.instances.transition` in the program that defines it",
         )
     from raincheck.workflows.load import restore_definition
 
