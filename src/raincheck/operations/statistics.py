@@ -1,6 +1,6 @@
 """Statistics of a store's tasks: durations, counts and failure rates."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -77,11 +77,6 @@ class Stats:
         if task.phase is Phase.FAILED or task.is_error:
             self._count_hour(self.failed, task.finished_at)
 
-    def set_durations(self, namespace: str, durations: Mapping[str, DurationHistogram], tool: str | None) -> None:
-        for name, histogram in durations.items():
-            if tool in (None, name):
-                self.tool(namespace, name).durations = histogram
-
     def tool(self, namespace: str, name: str) -> ToolStats:
         return self.tools.setdefault((namespace, name), ToolStats(namespace, name))
 
@@ -104,7 +99,9 @@ async def collect_stats(store: Store, filters: Filters, *, now: datetime) -> Sta
     if filters.namespace is not None:
         namespaces.add(filters.namespace)
     for namespace in sorted(namespaces):
-        stats.set_durations(namespace, await store.merge_durations(namespace, {}), filters.tool)
+        for name, histogram in (await store.merge_durations(namespace, {})).items():
+            if filters.tool in (None, name):
+                stats.tool(namespace, name).durations = histogram
     return stats
 
 

@@ -67,27 +67,20 @@ class CallMonitor:
     @contextmanager
     def open(self) -> Generator[None]:
         """Show the display and handle signals inside the context, and restore the terminal afterwards."""
-        with self._handle_signals():
-            self.display.start("connecting", None)
-            try:
-                yield
-            finally:
-                self.display.close()
-
-    @contextmanager
-    def _handle_signals(self) -> Generator[None]:
         loop, command = asyncio.get_running_loop(), asyncio.current_task()
         assert command is not None  # noqa: S101 - called from a background task
         numbers = (signal.SIGINT, *without_ignored(*FATAL))
         for number in numbers:
             loop.add_signal_handler(number, self._on_signal, number, command)
         try:
+            self.display.start("connecting", None)
             yield
         except asyncio.CancelledError as error:
             if self._stopped_by is None:
                 raise
             raise typer.Exit(SIGNAL_EXIT_BASE + self._stopped_by) from error
         finally:
+            self.display.close()
             for number in numbers:
                 loop.remove_signal_handler(number)
 
@@ -161,14 +154,9 @@ class CallMonitor:
         try:
             while True:
                 interrupted = asyncio.ensure_future(self._interrupts.get())
-                waiting: list[asyncio.Future[Any]] = [
-                    running,
-                    interrupted,
-                    self.prompter.unanswered,
-                    self._timeout_reached,
-                ]
+                ends: list[asyncio.Future[Any]] = [running, self.prompter.unanswered, self._timeout_reached]
                 try:
-                    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                    await asyncio.wait([interrupted, *ends], return_when=asyncio.FIRST_COMPLETED)
                 finally:
                     interrupted.cancel()
                 if running.done():

@@ -128,12 +128,8 @@ def _report(found: list[Task], deleted: list[TaskId], older_than: str, *, dry_ru
         typer.echo(f"{_count(len(found))} would be deleted ({_by_status(found)})")
     else:
         remaining = len(found) - len(deleted)
-        note = (
-            f"; {_count(remaining)} not deleted: a parent is live, or another process deleted the task"
-            if remaining
-            else ""
-        )
-        typer.echo(f"{_count(len(deleted))} deleted{note}")
+        note = f"; {_count(remaining)} not deleted: a parent is live, or another process deleted the task"
+        typer.echo(f"{_count(len(deleted))} deleted{note if remaining else ''}")
 
 
 def _count(number: int) -> str:

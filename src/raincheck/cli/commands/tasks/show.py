@@ -240,14 +240,12 @@ def _advise_running(task: Task, now: datetime, store_option: tuple[str, ...]) ->
 
 
 def _advise_completed(task: Task, now: datetime, store_option: tuple[str, ...]) -> str:
-    expiry = (
-        ""
-        if task.expires_at is None
-        else f"its result is stored for another {format_duration((task.expires_at - now).total_seconds())}"
-    )
-    if not task.is_error:
-        return expiry
-    return f"it reports an error: {format_command('tasks retry', task.id, *store_option)} runs it again, as a new task"
+    if task.is_error:
+        retry = format_command("tasks retry", task.id, *store_option)
+        return f"it reports an error: {retry} runs it again, as a new task"
+    if task.expires_at is None:
+        return ""
+    return f"its result is stored for another {format_duration((task.expires_at - now).total_seconds())}"
 
 
 def _doctor(store_option: tuple[str, ...]) -> str:

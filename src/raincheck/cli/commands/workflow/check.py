@@ -103,11 +103,9 @@ def graph(
 def _draw(workflows: "Workflows", name: str | None, kind: GraphFormat, *, allow_many: bool) -> dict[str, str]:
     from raincheck.workflows.graph import as_mermaid, as_svg, graph_of
 
-    chosen = (
-        list(workflows.definitions.values())
-        if name is None
-        else [find_workflow(workflows.file, workflows.definitions, name)]
-    )
+    chosen = list(workflows.definitions.values())
+    if name is not None:
+        chosen = [find_workflow(workflows.file, workflows.definitions, name)]
     if kind is GraphFormat.SVG and len(chosen) > 1 and not allow_many:
         names = ", ".join(sorted(workflows.definitions))
         raise UsageError(f"an SVG shows one workflow, but {workflows.file} has several: name one of {names}")
