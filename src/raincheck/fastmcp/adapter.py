@@ -10,8 +10,7 @@ of them is refused there with a clear message, and not at the first call.
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, cast
@@ -20,24 +19,23 @@ from fastmcp.exceptions import DisabledError, FastMCPError, NotFoundError
 from fastmcp.server import dependencies
 from fastmcp.server.dependencies import bind_request_context, without_injected_parameters
 from fastmcp.server.providers import AggregateProvider
-from fastmcp.tools import FunctionTool, Tool
+from fastmcp.tools import Tool
 from fastmcp.tools.base import InputRequiredToolResult, ToolResult
 from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import Context as SdkContext
 from mcp.server.mcpserver import MCPServer
-from mcp_types import CallToolResult, InputRequiredResult
+from mcp.server.mcpserver.tools import Tool as SdkTool
+from mcp_types import CallToolResult, InputRequiredResult, RequestParamsMeta
 from mcp_types import Tool as ListedTool
-from pydantic import PydanticSchemaGenerationError, PydanticUserError
 from starlette.applications import Starlette
 
 import fastmcp
 from fastmcp import Context, FastMCP
 from raincheck.engine.execution.context import TaskContext
-from raincheck.engine.settings import check_body, context_parameters, is_coroutine_function
 from raincheck.errors import ConfigurationError, ToolError
 from raincheck.fastmcp.tools import AnyFastMCP, ToolCatalog
 from raincheck.server.results import as_json, error_result
-from raincheck.server.sdk_compat import AnyContext, request_of
+from raincheck.server.sdk_compat import request_of
 from raincheck.server.tools.functions import AnyFunction, ServedFunction
 from raincheck.server.tools.registry import make_handler_body
 from raincheck.server.tools.task_session import SdkContextFactory, TaskSession
@@ -82,8 +80,11 @@ def is_client_call() -> bool:
     return cast("Callable[[], bool]", getattr(dependencies, "_is_client_tool_call"))()  # noqa: B009 - it has no public name
 
 
-async def run_tool(tool: Tool, arguments: dict[str, Any]) -> ToolResult:
+async def run_tool(server: AnyFastMCP, name: str, arguments: dict[str, Any]) -> ToolResult:
     """Run a tool as its server would, through the middleware of a mounted server, and propagate its errors."""
+    tool = await server.get_tool(name)
+    if tool is None:
+        raise NotFoundError(f"tool {name!r} no longer exists, or its caller may not use it any more")
     run = cast("Callable[[dict[str, Any]], Awaitable[ToolResult]]", getattr(tool, "_run"))  # noqa: B009 - likewise
     return await run(arguments)
 
@@ -108,57 +109,6 @@ class FastMCPSession(TaskSession):
         related_request_id: str | None = None,  # noqa: ARG002 - likewise
     ) -> None:
         await self._task.progress(progress, total, message)
-
-
-def current_task(name: str) -> TaskContext:
-    """Return the task whose body is running.
-
-    Raises:
-        ConfigurationError: no task body is running.
-    """
-    task = _current_task.get()
-    if task is None:
-        raise ConfigurationError(f"tool {name!r} runs only as a task: call it through its server")
-    return task
-
-
-async def run_in_task(
-    server: AnyFastMCP, name: str, arguments: dict[str, Any], ctx: AnyContext, task: TaskContext
-) -> CallToolResult | InputRequiredResult:
-    """Run a tool in a task. Middleware does not run again: it has seen the call.
-
-    Raises:
-        ToolError: the tool, or FastMCP on its behalf, reports an error to its caller.
-    """
-    with bind_request_context(_as_request(ctx, task)), _map_errors(), _set_current_task(task):
-        async with Context(fastmcp=server):
-            tool = await server.get_tool(name)
-            if tool is None:
-                raise NotFoundError(f"tool {name!r} no longer exists, or its caller may not use it any more")
-            return to_call_result(await run_tool(tool, arguments))
-
-
-def _as_request(ctx: AnyContext, task: TaskContext) -> AnyContext:
-    """Return the request for FastMCP's context, in a protocol version that lets tools send requests while they run."""
-    return replace(ctx, session=FastMCPSession(task), protocol_version=v2025.VERSION, meta={"progress_token": task.id})
-
-
-@contextmanager
-def _set_current_task(task: TaskContext) -> Generator[None]:
-    before = _current_task.set(task)
-    try:
-        yield
-    finally:
-        _current_task.reset(before)
-
-
-@contextmanager
-def _map_errors() -> Generator[None]:
-    """Convert errors that FastMCP reports to a caller in a result. Other errors are crashes, which may be retried."""
-    try:
-        yield
-    except (FastMCPError, NotFoundError, DisabledError) as error:
-        raise ToolError(str(error), content=as_json(error_result(str(error)))) from error
 
 
 def to_call_result(result: ToolResult) -> CallToolResult | InputRequiredResult:
@@ -196,11 +146,27 @@ class ServerAdapter(MCPServer[Any]):
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: SdkContext[Any, Any] | None = None
     ) -> CallToolResult | InputRequiredResult:
-        """Run a tool in a task."""
+        """Run a tool in a task. Middleware does not run again: it has seen the call.
+
+        Raises:
+            ToolError: the tool, or FastMCP on its behalf, reports an error to its caller.
+        """
         ctx = None if context is None else request_of(context)
         assert ctx is not None  # noqa: S101 - only task bodies call it, with a context
         task = cast("TaskContext", getattr(ctx.session, "_task"))  # noqa: B009 - private in a session
-        return await run_in_task(self.server, name, arguments, ctx, task)
+        # In this protocol version, tools may send requests while they run.
+        meta: RequestParamsMeta = {"progress_token": task.id}
+        request = replace(ctx, session=FastMCPSession(task), protocol_version=v2025.VERSION, meta=meta)
+        before = _current_task.set(task)
+        try:
+            with bind_request_context(request):
+                async with Context(fastmcp=self.server):
+                    return to_call_result(await run_tool(self.server, name, arguments))
+        except (FastMCPError, NotFoundError, DisabledError) as error:
+            # Other errors are crashes, which may be retried.
+            raise ToolError(str(error), content=as_json(error_result(str(error)))) from error
+        finally:
+            _current_task.reset(before)
 
 
 class FastMCPFunction(ServedFunction):
@@ -213,16 +179,9 @@ class FastMCPFunction(ServedFunction):
         adapter: ServerAdapter,
         sdk_contexts: SdkContextFactory,
         **listed: Any,  # noqa: ANN401 - the options of FastMCP's tools
-    ) -> None:  # pyright: ignore[reportMissingSuperCall] - FastMCP creates the tool
-        self.fn = fn
-        self.name = name
-        self._sdk_contexts = sdk_contexts
-        check_body(name, fn, is_isolated=False)
-        self._context_name = next(iter(context_parameters(fn)), None)
-        self.is_async = is_coroutine_function(fn)
-        self.signature = self._signature()
-        self.tool = self._make_tool(listed)
-        self.sdk = adapter.catalog.to_sdk_tool(self.tool)
+    ) -> None:
+        self._catalog = adapter.catalog
+        super().__init__(fn, name, sdk_contexts, **listed)
 
     def body(self, isolation: str | None) -> AnyFunction:
         if isolation is None:
@@ -234,14 +193,15 @@ class FastMCPFunction(ServedFunction):
             )
         return ServedFunction(self.fn, self.name, self._sdk_contexts).body(isolation)
 
-    def _make_tool(self, listed: dict[str, Any]) -> FunctionTool:
-        try:
-            return Tool.from_function(self.stand_in(self._run), name=self.name, **listed)
-        except (TypeError, ValueError, PydanticUserError, PydanticSchemaGenerationError) as error:
-            raise ConfigurationError(f"tool {self.name!r} can't be listed: {error}") from error
+    def _make_sdk_tool(self, listed: dict[str, Any]) -> SdkTool:
+        self.tool = Tool.from_function(self.stand_in(self._run), name=self.name, **listed)
+        return self._catalog.to_sdk_tool(self.tool)
 
     async def _run(self, **arguments: Any) -> Any:  # noqa: ANN401 - any arguments and any result
-        return await self._call(current_task(self.name), arguments)
+        task = _current_task.get()
+        if task is None:
+            raise ConfigurationError(f"tool {self.name!r} runs only as a task: call it through its server")
+        return await self._call(task, arguments)
 
     def _has_injected_parameters(self) -> bool:
         return inspect.signature(without_injected_parameters(self.tool.fn)).parameters.keys() != (

@@ -7,7 +7,6 @@ its outcome is put into the answer when that is sent.
 
 from collections.abc import Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, cast
 
 from fastmcp.exceptions import ToolError as FastToolError
@@ -29,14 +28,6 @@ from raincheck.server.tools.functions import DirectCalls
 from raincheck.wire.v2026 import EXTENSION
 
 
-@dataclass(frozen=True, slots=True)
-class IncomingCall:
-    """A call as it came in."""
-
-    ctx: AnyContext
-    params: CallToolRequestParams
-
-
 class RawAnswer(BaseModel):
     """An answer that FastMCP has no type for, on its way out through its middleware."""
 
@@ -51,7 +42,11 @@ class FastMCPOutcome(BaseModel):
     outcome: Any
 
 
-_incoming_call: ContextVar[IncomingCall | None] = ContextVar("raincheck_fastmcp_request", default=None)
+_incoming_call: ContextVar[tuple[AnyContext, CallToolRequestParams] | None] = ContextVar(
+    "raincheck_fastmcp_request", default=None
+)
+"""The request and the parameters of a call, as it came in."""
+
 _call_next: ContextVar[ToolCallContinuation | None] = ContextVar("raincheck_fastmcp_call_next", default=None)
 
 
@@ -79,7 +74,7 @@ class CallInterceptor(ServerExtension):
         if params.name in self._fallback_names and not await self._look_up(params.name):
             # Not through FastMCP's middleware, which looks up the tool.
             return await self._serve(ctx, params)
-        before = _incoming_call.set(IncomingCall(ctx, params))
+        before = _incoming_call.set((ctx, params))
         try:
             answer = await self._call(ctx, params)
         finally:
@@ -101,24 +96,25 @@ class CallInterceptor(ServerExtension):
         context: Context,  # noqa: ARG002 - it has less than the request
         call_next: ToolCallContinuation,
     ) -> ToolCallOutcome:
-        request = _incoming_call.get()
+        incoming = _incoming_call.get()
         if self._serve is None or self._direct_calls is None:
             return await call_next()
-        if request is None or not is_client_call():
+        if incoming is None or not is_client_call():
             if params.name not in self.task_only_tools:
                 return await call_next()
             return await self._call_directly(self._direct_calls, params)
-        if _version_in(request.ctx) is not None or not await self._look_up(params.name):
-            if Caller.of(request.ctx).wants_task:
+        ctx, original = incoming
+        if _version_in(ctx) is not None or not await self._look_up(params.name):
+            if Caller.of(ctx).wants_task:
                 raise invalid_params(
                     f"there is no tool {params.name!r} to call as a task: check its name, and request no version of it"
                 )
             return await call_next()
         # Middleware may have changed the tool and its arguments. The rest is as it came in.
-        changed = request.params.model_copy(update={"name": params.name, "arguments": params.arguments})
+        changed = original.model_copy(update={"name": params.name, "arguments": params.arguments})
         before = _call_next.set(call_next)
         try:
-            return _as_outcome(await self._serve(request.ctx, changed))
+            return _as_outcome(await self._serve(ctx, changed))
         finally:
             _call_next.reset(before)
 

@@ -17,9 +17,8 @@ from raincheck.fastmcp.tools import AnyFastMCP, expose_output_properties
 from raincheck.server.tasks import TASKS_ATTRIBUTE, TasksOptions
 from raincheck.server.tasks import Tasks as ServerTasks
 from raincheck.server.tools.dynamic_tools import DynamicToolOptions
-from raincheck.server.tools.functions import name_of
+from raincheck.server.tools.functions import AnyFunction, name_of
 from raincheck.server.tools.policy import ServedToolSettings
-from raincheck.server.tools.registry import check_settings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -118,23 +117,20 @@ class Tasks(ServerTasks):
         Raises:
             ConfigurationError: the function can't be served like that.
         """
-        listed: dict[str, Any] = {key: value for key, value in options.items() if key in LISTED}
-        settings = cast("ServedToolSettings", {key: value for key, value in options.items() if key not in LISTED})
-        check_settings(name or getattr(fn, "__name__", None), settings)
+        return self._decorate(fn, name, options, LISTED)
 
-        def decorate(fn: F) -> F:
-            function = FastMCPFunction(fn, name_of(fn, name), self._adapter, self._sdk_contexts, **listed)
-            self._tools.add(function, settings)
-            self._interceptor.task_only_tools.add(function.name)
-            try:
-                self._adapter.server.add_tool(function.tool)
-            except ValueError as error:
-                raise ConfigurationError(f"tool {function.name!r} can't be added: {error}") from error
-            self._adapter.catalog.record(function.tool)
-            self._tools.link_sdk_tool(function.name)
-            return fn
-
-        return decorate if fn is None else decorate(fn)
+    def _serve_function(
+        self, fn: AnyFunction, name: str | None, listing: dict[str, Any], settings: ServedToolSettings
+    ) -> None:
+        function = FastMCPFunction(fn, name_of(fn, name), self._adapter, self._sdk_contexts, **listing)
+        self._tools.add(function, settings)
+        self._interceptor.task_only_tools.add(function.name)
+        try:
+            self._adapter.server.add_tool(function.tool)
+        except ValueError as error:
+            raise ConfigurationError(f"tool {function.name!r} can't be added: {error}") from error
+        self._adapter.catalog.record(function.tool)
+        self._tools.link_sdk_tool(function.name)
 
     def _register_sdk_tool(self, name: str, options: DynamicToolOptions) -> NoReturn:
         del options

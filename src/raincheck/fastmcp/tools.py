@@ -25,6 +25,7 @@ from pydantic_core import to_json
 
 from fastmcp import FastMCP
 from raincheck.server.sdk_compat import AnyContext, fields_of
+from raincheck.server.tools.functions import set_signature
 from raincheck.wire.fallback_tools import TASK_SCHEMA
 
 AnyFastMCP: TypeAlias = FastMCP[Any]
@@ -138,13 +139,7 @@ def make_argument_collector(function: Callable[..., Any]) -> Callable[..., dict[
     def call(*args: Any, **kwargs: Any) -> dict[str, Any]:  # noqa: ANN401 - any function
         return signature.bind(*args, **kwargs).arguments
 
-    annotations = {
-        parameter.name: parameter.annotation
-        for parameter in signature.parameters.values()
-        if parameter.annotation is not parameter.empty
-    }
-    call.__signature__ = signature  # type: ignore[attr-defined] # where `inspect` looks first
-    call.__annotations__ = annotations
+    set_signature(call, signature.replace(return_annotation=inspect.Signature.empty))
     return call
 
 

@@ -5,7 +5,7 @@ server runs, such as tools that a file defines. The options of a tool combine th
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping, Set
 from contextlib import asynccontextmanager
 from os import PathLike
 from typing import Any, ClassVar, TypedDict, TypeVar, Unpack, cast, overload
@@ -26,7 +26,7 @@ from raincheck.server.explain import Explanation, explain_all
 from raincheck.server.runtime import FALLBACK_WAIT, ServerOptions, ServerRuntime
 from raincheck.server.sdk_compat import AnyServer, lowlevel_of
 from raincheck.server.tools.dynamic_tools import DynamicTools
-from raincheck.server.tools.functions import DirectCalls, ServedFunction, name_of, request_parameter
+from raincheck.server.tools.functions import AnyFunction, DirectCalls, ServedFunction, name_of, request_parameter
 from raincheck.server.tools.policy import ServedToolSettings
 from raincheck.server.tools.registry import ToolRegistry, check_settings
 from raincheck.server.tools.task_session import SdkContextFactory
@@ -60,13 +60,6 @@ class SdkToolOptions(TypedDict, total=False):
 
 class ToolOptions(SdkToolOptions, ServedToolSettings, total=False):
     """Options of the SDK's own `tool`, and settings of its tasks."""
-
-
-def split(options: ToolOptions) -> tuple[SdkToolOptions, ServedToolSettings]:
-    """Split options into those of the SDK and the settings of tasks."""
-    listing = {name: options.get(name) for name in SdkToolOptions.__annotations__}
-    settings = {name: value for name, value in options.items() if name not in listing}
-    return cast("SdkToolOptions", listing), cast("ServedToolSettings", settings)
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -240,24 +233,34 @@ class Tasks(DynamicTools):
         Raises:
             ConfigurationError: the function can't be served like that.
         """
-        listing, settings = split(options)
+        return self._decorate(fn, name, options, SdkToolOptions.__annotations__.keys())
+
+    def _decorate(self, fn: Any, name: str | None, options: Mapping[str, Any], listed: Set[str]) -> Any:  # noqa: ANN401 - as `tool` has them
+        """Return what `tool` returns. `listed` names the options with which the server lists a tool."""
+        listing = {key: value for key, value in options.items() if key in listed}
+        settings = cast("ServedToolSettings", {key: value for key, value in options.items() if key not in listed})
         check_settings(name or getattr(fn, "__name__", None), settings)
 
         def decorate(fn: F) -> F:
-            if self._server is None:
-                raise ConfigurationError(
-                    "a low-level server defines its tools in its own handlers: serve this tool there, "
-                    "and pass its name to enable()"
-                )
-            function = ServedFunction(fn, name_of(fn, name), self._sdk_contexts, **listing)
-            self._tools.add(function, settings)
-            direct_call = self._direct_calls.function_for(function.sdk)
-            stand_in = function.stand_in(direct_call, *request_parameter(function.sdk))
-            self._server.add_tool(stand_in, name=function.name, **listing)  # type: ignore[arg-type] # its own parameters
-            self._tools.link_sdk_tool(function.name)
+            self._serve_function(fn, name, listing, settings)
             return fn
 
         return decorate if fn is None else decorate(fn)
+
+    def _serve_function(
+        self, fn: AnyFunction, name: str | None, listing: dict[str, Any], settings: ServedToolSettings
+    ) -> None:
+        if self._server is None:
+            raise ConfigurationError(
+                "a low-level server defines its tools in its own handlers: serve this tool there, "
+                "and pass its name to enable()"
+            )
+        function = ServedFunction(fn, name_of(fn, name), self._sdk_contexts, **listing)
+        self._tools.add(function, settings)
+        direct_call = self._direct_calls.function_for(function.sdk)
+        stand_in = function.stand_in(direct_call, *request_parameter(function.sdk))
+        self._server.add_tool(stand_in, name=function.name, **listing)
+        self._tools.link_sdk_tool(function.name)
 
     def enable(self, pattern: str, /, **settings: Unpack[ServedToolSettings]) -> None:
         """Run tools that other code registered as tasks: one by its name, or all that match a pattern.

@@ -18,7 +18,7 @@ from mcp.server.mcpserver.exceptions import InvalidSignature
 from mcp.server.mcpserver.exceptions import ToolError as SdkToolError
 from mcp.server.mcpserver.tools import Tool as SdkTool
 from mcp_types import CallToolRequestParams, CallToolResult, InputRequiredResult
-from pydantic import ValidationError
+from pydantic import PydanticUserError, ValidationError
 from pydantic_core import to_jsonable_python
 
 from raincheck.core.owner import Owner
@@ -65,9 +65,12 @@ class ServedFunction:
         self.is_async = is_coroutine_function(fn)
         self.signature = self._signature()
         try:
-            self.sdk = SdkTool.from_function(self.stand_in(_not_callable), name=name, **listed)
-        except (InvalidSignature, TypeError, ValueError) as error:
+            self.sdk = self._make_sdk_tool(listed)
+        except (InvalidSignature, PydanticUserError, TypeError, ValueError) as error:
             raise ConfigurationError(f"tool {name!r} can't be listed: {error}") from error
+
+    def _make_sdk_tool(self, listed: dict[str, Any]) -> SdkTool:
+        return SdkTool.from_function(self.stand_in(_not_callable), name=self.name, **listed)
 
     @cached_property
     def needs_loop(self) -> bool:
@@ -82,12 +85,7 @@ class ServedFunction:
             return await call(**arguments)
 
         _look_like(stand_in, self.fn)
-        stand_in.__signature__ = signature  # type: ignore[attr-defined] # where `inspect` looks first
-        annotations = {parameter.name: parameter.annotation for parameter in signature.parameters.values()}
-        annotations["return"] = signature.return_annotation
-        stand_in.__annotations__ = {
-            name: annotation for name, annotation in annotations.items() if annotation is not inspect.Parameter.empty
-        }
+        set_signature(stand_in, signature)
         return stand_in
 
     def body(self, isolation: str | None) -> AnyFunction:
@@ -192,6 +190,14 @@ def request_parameter(sdk: SdkTool) -> tuple[inspect.Parameter, ...]:
 def make_body(fn: AnyFunction, name: str, *, structured_output: bool | None) -> AnyFunction:
     """Return the body of a function in a separate process, where there is no server."""
     return ServedFunction(fn, name, SdkContextFactory(None), structured_output=structured_output).body("process")
+
+
+def set_signature(fn: AnyFunction, signature: inspect.Signature) -> None:
+    """Make `inspect` and pydantic see this signature instead of the function's own."""
+    fn.__signature__ = signature  # type: ignore[attr-defined] # where `inspect` looks first
+    annotations = {parameter.name: parameter.annotation for parameter in signature.parameters.values()}
+    annotations["return"] = signature.return_annotation
+    fn.__annotations__ = {name: kind for name, kind in annotations.items() if kind is not inspect.Parameter.empty}
 
 
 def _look_like(body: AnyFunction, fn: AnyFunction) -> None:
