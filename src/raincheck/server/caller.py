@@ -34,7 +34,7 @@ from raincheck.core.values import Json, decode
 from raincheck.engine.inputs import missing_capability as missing_input_capability
 from raincheck.engine.settings import check_type
 from raincheck.errors import TaskNotFound
-from raincheck.server.errors import AuditedErrorMapping, ErrorMapping, describe_json, invalid_params, missing_capability
+from raincheck.server.errors import ErrorMapping, describe_json, invalid_params, missing_capability
 from raincheck.server.sdk_compat import AnyContext, Handler, connection_of
 from raincheck.wire import errors, v2025
 from raincheck.wire.fields import as_object
@@ -189,7 +189,7 @@ class OwnerResolver:
         Raises:
             MCPError: the server can't store anything for this caller.
         """
-        with ErrorMapping(ctx.method):
+        with ErrorMapping(ctx):
             owner = None if self._function is None else self._function(ctx)
             if isinstance(owner, Awaitable):
                 owner = await owner
@@ -236,7 +236,7 @@ def by_generation(
         if handler is None:
             raise MCPError(errors.METHOD_NOT_FOUND, "Method not found", ctx.method)
         owner = await owners.owner_of(ctx)
-        with AuditedErrorMapping(ctx, owner):
+        with ErrorMapping(ctx, owner):
             answer = await handler(caller, owner)
         if not isinstance(answer, View):
             return answer

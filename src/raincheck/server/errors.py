@@ -68,8 +68,13 @@ def over_limit(message: str, limit: str, max_count: int | None, retry_after: flo
     return MCPError(errors.QUOTA_EXCEEDED, message, data)
 
 
-def as_protocol_error(error: RaincheckError) -> MCPError:
-    """Convert a raincheck error to the protocol error for the caller."""
+def as_protocol_error(error: Exception, method: str) -> MCPError:
+    """Convert an error in serving a method to the protocol error for the caller."""
+    if isinstance(error, MCPError):
+        return error
+    if not isinstance(error, RaincheckError):
+        # From the author's code, such as a function that makes an idempotency key. Its text is not for callers.
+        return internal_error(method, error)
     if isinstance(error, QuotaExceeded):
         retry_after = None if error.retry_after is None else error.retry_after.total_seconds()
         return over_limit(str(error), error.which, error.limit, retry_after)
@@ -92,7 +97,7 @@ def internal_error(method: str, error: Exception) -> MCPError:
 
 
 class ErrorMapping:
-    """Context manager that converts exceptions to protocol errors.
+    """Context manager that converts exceptions to protocol errors. With an owner, each is written to the audit log.
 
     Every request enters it, so it is a class: a context manager made of a generator costs more.
 
@@ -100,44 +105,27 @@ class ErrorMapping:
         MCPError: in place of any other exception.
     """
 
-    __slots__ = ("_method",)
+    __slots__ = ("_ctx", "_owner")
 
-    def __init__(self, method: str) -> None:
-        self._method = method
+    def __init__(self, ctx: AnyContext, owner: Owner | None = None) -> None:
+        self._ctx = ctx
+        self._owner = owner
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if isinstance(error, Exception):
-            refusal = error if isinstance(error, MCPError) else self._to_protocol_error(error)
-            self._record(refusal)
+            refusal = as_protocol_error(error, self._ctx.method)
+            if self._owner is not None:
+                _log_refusal(self._ctx, self._owner, refusal)
             if refusal is not error:
                 raise refusal from error
 
-    def _to_protocol_error(self, error: Exception) -> MCPError:
-        # Other exceptions come from the author's code, such as a function that makes an idempotency key. Their text is
-        # not for callers.
-        is_known = isinstance(error, RaincheckError)
-        return as_protocol_error(error) if is_known else internal_error(self._method, error)
 
-    def _record(self, refusal: MCPError) -> None:
-        """Record a refusal. This class records nothing."""
-
-
-class AuditedErrorMapping(ErrorMapping):
-    """An error mapping that also writes every refusal to the audit log."""
-
-    __slots__ = ("_ctx", "_owner")
-
-    def __init__(self, ctx: AnyContext, owner: Owner) -> None:
-        super().__init__(ctx.method)
-        self._ctx = ctx
-        self._owner = owner
-
-    def _record(self, refusal: MCPError) -> None:
-        params = self._ctx.params or {}
-        tool = params.get("name") if self._method == "tools/call" else None
-        named = {"task_id": params.get("taskId"), "tool": tool}
-        valid = {name: value for name, value in named.items() if isinstance(value, str)}
-        audit.log_event(audit.REFUSED, self._owner, method=self._method, code=refusal.error.code, **valid)
+def _log_refusal(ctx: AnyContext, owner: Owner, refusal: MCPError) -> None:
+    params = ctx.params or {}
+    tool = params.get("name") if ctx.method == "tools/call" else None
+    named = {"task_id": params.get("taskId"), "tool": tool}
+    valid = {name: value for name, value in named.items() if isinstance(value, str)}
+    audit.log_event(audit.REFUSED, owner, method=ctx.method, code=refusal.error.code, **valid)

@@ -5,20 +5,24 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeAlias
 
 from mcp.server.mcpserver import MCPServer
 
 from raincheck.core.histogram import DurationHistogram
 from raincheck.errors import ConfigurationError
 from raincheck.server.runtime import ServerRuntime
-from raincheck.server.tools.policy import Mode
+from raincheck.server.tools.policy import Mode, TaskPolicy
 from raincheck.server.tools.registry import ServedTool, ToolRegistry
-from raincheck.server.wait_policy import DurationEstimate, WaitDecision, choose_fallback_wait, choose_inline_wait
+from raincheck.server.wait_policy import DurationEstimate, choose_fallback_wait, choose_inline_wait
 from raincheck.stores.factory import open_existing_store, resolve_address, store_file_exists
 from raincheck.stores.url import MemoryAddress, SqliteAddress
 
+Measurements: TypeAlias = tuple[Mapping[str, DurationHistogram], str]
+"""Durations of the calls of each tool, and a sentence on where they were measured."""
+
 FORBIDDEN = 'its calls never become tasks (mode="forbidden")'
+ENDLESS = "such callers wait for as long as the call takes (fallback_wait=None)"
 REQUIRED = 'only callers that accept tasks can call it (mode="required")'
 
 
@@ -62,14 +66,6 @@ class ToolExplanation:
 
 
 @dataclass(frozen=True, slots=True)
-class DurationMeasurements:
-    """Durations of the calls of each tool, and a sentence on where they were measured."""
-
-    histograms: Mapping[str, DurationHistogram]
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
 class Explanation:
     """The answers that callers of each tool get now, and why."""
 
@@ -83,37 +79,30 @@ class Explanation:
 def explain_tool(tool: ServedTool, histogram: DurationHistogram, fallback_wait: float | None) -> ToolExplanation:
     """Explain what callers of a tool get, given the durations of its calls."""
     estimate = DurationEstimate.from_measurements(histogram, tool.policy.expected)
+    if tool.policy.mode == "forbidden":
+        with_tasks = without_tasks = CallerTreatment(CallerOutcome.RESULT, None, FORBIDDEN)
+    else:
+        inline = choose_inline_wait(tool.policy, estimate)
+        with_tasks = CallerTreatment(CallerOutcome.TASK, inline.seconds, inline.reason)
+        without_tasks = _without_tasks(tool.policy, estimate, fallback_wait)
     return ToolExplanation(
         name=tool.name,
         mode=tool.policy.mode,
         measured=histogram.total,
         p50_seconds=histogram.quantile(0.5),
         p90_seconds=histogram.quantile(0.9),
-        with_tasks=_with_tasks(tool, estimate),
-        without_tasks=_without_tasks(tool, estimate, fallback_wait),
+        with_tasks=with_tasks,
+        without_tasks=without_tasks,
     )
 
 
-def _with_tasks(tool: ServedTool, estimate: DurationEstimate) -> CallerTreatment:
-    if tool.policy.mode == "forbidden":
-        return CallerTreatment(CallerOutcome.RESULT, None, FORBIDDEN)
-    return _after(CallerOutcome.TASK, choose_inline_wait(tool.policy, estimate))
-
-
-def _without_tasks(tool: ServedTool, estimate: DurationEstimate, fallback_wait: float | None) -> CallerTreatment:
-    if tool.policy.mode == "required":
+def _without_tasks(policy: TaskPolicy, estimate: DurationEstimate, fallback_wait: float | None) -> CallerTreatment:
+    if policy.mode == "required":
         return CallerTreatment(CallerOutcome.REFUSED, 0.0, REQUIRED)
-    if tool.policy.mode == "forbidden":
-        return CallerTreatment(CallerOutcome.RESULT, None, FORBIDDEN)
     if fallback_wait is None:
-        return CallerTreatment(
-            CallerOutcome.RESULT, None, "such callers wait for as long as the call takes (fallback_wait=None)"
-        )
-    return _after(CallerOutcome.FALLBACK, choose_fallback_wait(tool.policy, estimate, fallback_wait))
-
-
-def _after(gets: CallerOutcome, decision: WaitDecision) -> CallerTreatment:
-    return CallerTreatment(gets, decision.seconds, decision.reason)
+        return CallerTreatment(CallerOutcome.RESULT, None, ENDLESS)
+    decision = choose_fallback_wait(policy, estimate, fallback_wait)
+    return CallerTreatment(CallerOutcome.FALLBACK, decision.seconds, decision.reason)
 
 
 async def explain_all(
@@ -133,9 +122,9 @@ async def explain_all(
     if measured is None:
         address = options.store if store is None else store
         measured = await read_measurements(address, options.namespace, must_exist=store is not None)
-    histograms, wait = measured.histograms, options.fallback_wait
+    (histograms, source), wait = measured, options.fallback_wait
     explained = [explain_tool(tool, histograms.get(tool.name, DurationHistogram()), wait) for tool in served]
-    return Explanation(tuple(explained), measured.source, tuple(_warnings(runtime, tools, listed)))
+    return Explanation(tuple(explained), source, tuple(_warnings(runtime, tools, listed)))
 
 
 def _warnings(runtime: ServerRuntime, tools: ToolRegistry, listed: Iterable[str]) -> Iterator[str]:
@@ -146,21 +135,17 @@ def _warnings(runtime: ServerRuntime, tools: ToolRegistry, listed: Iterable[str]
             yield f"the server would not start: {error}"
 
 
-def _measurements_of_running_server(
-    runtime: ServerRuntime, served: Sequence[ServedTool]
-) -> DurationMeasurements | None:
+def _measurements_of_running_server(runtime: ServerRuntime, served: Sequence[ServedTool]) -> Measurements | None:
     """Return the measurements of a server that runs in this process. Some of them are not in the store yet."""
     try:
         durations = runtime.engine.durations
     except ConfigurationError:
         return None
     histograms = {tool.name: durations.histogram(tool.name) for tool in served}
-    return DurationMeasurements(histograms, f"measured for {runtime.options.namespace!r} by the server in this process")
+    return histograms, f"measured for {runtime.options.namespace!r} by the server in this process"
 
 
-async def read_measurements(
-    store: str | os.PathLike[str] | None, namespace: str, *, must_exist: bool
-) -> DurationMeasurements:
+async def read_measurements(store: str | os.PathLike[str] | None, namespace: str, *, must_exist: bool) -> Measurements:
     """Read the measurements in a store. Create and change nothing: the reader is not the server.
 
     Raises:
@@ -168,14 +153,12 @@ async def read_measurements(
     """
     address = resolve_address(store)
     if isinstance(address, MemoryAddress):
-        return DurationMeasurements({}, "nothing is measured: a store in memory ends with its process")
+        return {}, "nothing is measured: a store in memory ends with its process"
     if isinstance(address, SqliteAddress) and not await asyncio.to_thread(store_file_exists, address.path):
         if must_exist:
             raise ConfigurationError(f"there is no file {address.path.absolute()}: name the store of a server")
-        return DurationMeasurements({}, f"nothing is measured yet: there is no file {address.path.absolute()}")
+        return {}, f"nothing is measured yet: there is no file {address.path.absolute()}"
     async with open_existing_store(store) as handle:
         histograms = await handle.merge_durations(namespace, {})
     where = address.path.absolute() if isinstance(address, SqliteAddress) else handle
-    if not histograms:
-        return DurationMeasurements({}, f"nothing is measured yet for {namespace!r} in {where}")
-    return DurationMeasurements(histograms, f"measured for {namespace!r} in {where}")
+    return histograms, f"{'measured' if histograms else 'nothing is measured yet'} for {namespace!r} in {where}"

@@ -34,6 +34,9 @@ logger = text_logger(__name__)
 COMPLETE = {"resultType": "complete"}
 """The field that the SDK requires in every result, and leaves out in versions that don't have it."""
 
+WRAPPED = "result"
+"""The key under which the SDK wraps a value that is not an object."""
+
 RELEASE_TIMEOUT = 1.0
 """Most seconds that a response with a result waits for the release of its call's key."""
 
@@ -76,10 +79,7 @@ def value_of(result: Json) -> Json:
     if "structuredContent" not in result:
         return text_of(result) if result.get("content") else None
     structured = result["structuredContent"]
-    # The SDK wraps a value that is not an object like this.
-    if isinstance(structured, Mapping) and set(structured) == {"result"}:
-        return structured["result"]
-    return structured
+    return structured[WRAPPED] if isinstance(structured, Mapping) and set(structured) == {WRAPPED} else structured
 
 
 def call_result(view: View) -> dict[str, Any]:

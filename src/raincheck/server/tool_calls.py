@@ -21,7 +21,7 @@ from raincheck.core.records import InputKind, Task, View
 from raincheck.core.values import Json
 from raincheck.server.caller import Caller, Generation, OwnerResolver, describe_caller
 from raincheck.server.disconnect import AbandonedCalls
-from raincheck.server.errors import AuditedErrorMapping, invalid_params, missing_capability
+from raincheck.server.errors import ErrorMapping, invalid_params, missing_capability
 from raincheck.server.fallback.tools import FallbackToolCalls
 from raincheck.server.limits import AnonymousRateLimit
 from raincheck.server.middleware import check_can_hand_off, hand_off_task
@@ -63,7 +63,7 @@ class ToolCalls:
             if caller.wants_task:
                 raise _not_callable_as_task(params.name)
             owner = await self.owners.owner_of(ctx)
-            with AuditedErrorMapping(ctx, owner):
+            with ErrorMapping(ctx, owner):
                 return await fallback_calls(caller, params, owner)
         tool = self.tools.find(params.name)
         if tool is None:
@@ -72,7 +72,7 @@ class ToolCalls:
             assert self.tools.handler is not None  # noqa: S101 - set before this serves anything
             return await self.tools.handler(ctx, params)
         owner = await self.owners.owner_of(ctx)
-        with AuditedErrorMapping(ctx, owner):
+        with ErrorMapping(ctx, owner):
             answer = await self._serve(caller, tool, params, owner)
         # Not a refusal, even if it is an error: it is the outcome of the task.
         return await self.renderer.render_result(answer) if isinstance(answer, View) else answer

@@ -13,33 +13,34 @@ from raincheck.core.values import Json
 Rule: TypeAlias = Callable[[Json], bool]
 
 
-def is_content(value: Json) -> bool:
-    """Return whether the value is a list of content blocks of known types with valid fields."""
-    return _is_list(value, _is_block)
+def _list_of(rule: Rule) -> Rule:
+    """Return the rule for an array of which each item obeys a rule."""
+
+    def is_valid(value: Json) -> bool:
+        return isinstance(value, Sequence) and not isinstance(value, str) and all(map(rule, value))
+
+    return is_valid
 
 
-def _is_block(block: Json) -> bool:
-    kind = block.get("type") if isinstance(block, Mapping) else None
-    if not isinstance(kind, str) or kind not in BLOCKS:
-        return False
-    return _has(block, *BLOCKS[kind])
+def _object(required: Mapping[str, Rule], optional: Mapping[str, Rule]) -> Rule:
+    """Return the rule for an object with these fields. Its other fields may have any value."""
+    rules = {**optional, **required}
 
-
-def _has(value: Json, required: Mapping[str, Rule], optional: Mapping[str, Rule]) -> bool:
-    if not isinstance(value, Mapping):
-        return False
-    if not required.keys() <= value.keys():
-        return False
-    # A loop, because every result is checked and a generator takes twice as long.
-    for name, item in value.items():
-        rule = required.get(name) or optional.get(name)
-        if rule is not None and not rule(item):
+    def is_valid(value: Json) -> bool:
+        if not isinstance(value, Mapping) or not required.keys() <= value.keys():
             return False
-    return True
+        # A loop, because every result is checked and a generator takes twice as long.
+        for name, item in value.items():
+            rule = rules.get(name)
+            if rule is not None and not rule(item):
+                return False
+        return True
+
+    return is_valid
 
 
-def _is_list(value: Json, rule: Rule) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str) and all(map(rule, value))
+def _one_of(*choices: str) -> Rule:
+    return lambda value: value in choices
 
 
 def _is_text(value: Json) -> bool:
@@ -58,47 +59,45 @@ def _is_fraction(value: Json) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
 
 
-def _is_role(value: Json) -> bool:
-    return value in ("user", "assistant")
-
-
-def _is_annotations(value: Json) -> bool:
-    audience: Rule = lambda roles: _is_list(roles, _is_role)  # noqa: E731 - a rule, like the others
-    return _has(value, {}, {"audience": audience, "priority": _is_fraction, "lastModified": _is_text})
-
-
-def _is_icons(value: Json) -> bool:
-    return _is_list(value, _is_icon)
-
-
-def _is_icon(value: Json) -> bool:
-    optional: dict[str, Rule] = {"mimeType": _is_text, "sizes": _is_texts, "theme": lambda it: it in ("light", "dark")}
-    return _has(value, {"src": _is_text}, optional)
-
-
-def _is_texts(value: Json) -> bool:
-    return _is_list(value, _is_text)
+RESOURCES = [
+    _object({"uri": _is_text, field: _is_text}, {"mimeType": _is_text, "_meta": _is_object})
+    for field in ("text", "blob")
+]
+"""The rules for an embedded resource, which obeys one of them."""
 
 
 def _is_resource(value: Json) -> bool:
-    optional: dict[str, Rule] = {"mimeType": _is_text, "_meta": _is_object}
-    return any(_has(value, {"uri": _is_text, field: _is_text}, optional) for field in ("text", "blob"))
+    return any(rule(value) for rule in RESOURCES)
 
 
-SHARED: dict[str, Rule] = {"_meta": _is_object, "annotations": _is_annotations}
+ICON = _object(
+    {"src": _is_text}, {"mimeType": _is_text, "sizes": _list_of(_is_text), "theme": _one_of("light", "dark")}
+)
+ANNOTATIONS = _object(
+    {},
+    {"audience": _list_of(_one_of("user", "assistant")), "priority": _is_fraction, "lastModified": _is_text},
+)
+SHARED: dict[str, Rule] = {"_meta": _is_object, "annotations": ANNOTATIONS}
+LINK = {"title": _is_text, "description": _is_text, "mimeType": _is_text, "size": _is_whole, "icons": _list_of(ICON)}
 
-BLOCKS: dict[str, tuple[dict[str, Rule], dict[str, Rule]]] = {
-    "text": ({"text": _is_text}, SHARED),
-    "image": ({"data": _is_text, "mimeType": _is_text}, SHARED),
-    "audio": ({"data": _is_text, "mimeType": _is_text}, SHARED),
-    "resource": ({"resource": _is_resource}, SHARED),
-    "resource_link": (
-        {"uri": _is_text, "name": _is_text},
-        SHARED
-        | {"title": _is_text, "description": _is_text, "mimeType": _is_text, "size": _is_whole, "icons": _is_icons},
-    ),
+BLOCKS: dict[str, Rule] = {
+    "text": _object({"text": _is_text}, SHARED),
+    "image": _object({"data": _is_text, "mimeType": _is_text}, SHARED),
+    "audio": _object({"data": _is_text, "mimeType": _is_text}, SHARED),
+    "resource": _object({"resource": _is_resource}, SHARED),
+    "resource_link": _object({"uri": _is_text, "name": _is_text}, {**SHARED, **LINK}),
 }
-"""The required and the optional fields of each type of content block."""
+"""The rule for each type of content block."""
+
+
+def _is_block(block: Json) -> bool:
+    kind = block.get("type") if isinstance(block, Mapping) else None
+    rule = BLOCKS.get(kind) if isinstance(kind, str) else None
+    return rule is not None and rule(block)
+
+
+is_content = _list_of(_is_block)
+"""The rule for a list of content blocks of known types with valid fields."""
 
 RELATED_TASK = "io.modelcontextprotocol/related-task"
 """The `_meta` key that names the task a message belongs to. A result inside its own task must not have it."""

@@ -145,9 +145,9 @@ class FallbackToolCalls:
             return await self._render_ended(answer) if isinstance(answer, View) else {**COMPLETE, **answer}
         except TaskNotFound as error:
             result = self._messages.unknown_task(error.task_id, may_list=owner.may_list)
-            refusal, task_id = as_protocol_error(error), error.task_id
+            refusal, task_id = as_protocol_error(error, caller.ctx.method), error.task_id
         except RaincheckError as error:
-            refusal, task_id = as_protocol_error(error), None
+            refusal, task_id = as_protocol_error(error, caller.ctx.method), None
             result = (
                 error.result if isinstance(error, InvalidAnswer) else error_result(clip_middle(refusal.error.message))
             )

@@ -30,7 +30,6 @@ from mcp.server.subscriptions import ToolsListChanged
 from mcp.shared.inbound import find_invalid_x_mcp_header
 from mcp_types import CallToolResult, PaginatedRequestParams, TextContent, Tool, ToolAnnotations
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import PrivateAttr
 from pydantic_core import to_json
 
 from raincheck.core.json_schema import InvalidSchema, SchemaValidator, check_schema
@@ -41,18 +40,15 @@ from raincheck.engine.execution.sync_context import SyncTaskContext
 from raincheck.engine.tool import TaskTool
 from raincheck.errors import ConfigurationError, InvalidValue
 from raincheck.server.caller import CallerContext
-from raincheck.server.results import SdkErrorMapping, encode_result, text_of
+from raincheck.server.results import WRAPPED, SdkErrorMapping, encode_result, value_of
 from raincheck.server.sdk_compat import AnyContext, bus_of, connection_of, fields_of, tool_of
 from raincheck.server.tools.functions import CONTEXT_PARAMETER, REQUEST_PARAMETER, DirectCalls
-from raincheck.server.tools.policy import TaskPolicy
+from raincheck.server.tools.policy import TaskPolicy, check_idempotency
 from raincheck.server.tools.registry import ToolRegistry
 from raincheck.wire.fallback_text import clip_text
 
 MAX_SHOWN_ERRORS = 5
 """Most errors in arguments that a message lists: enough to fix a call."""
-
-WRAPPED = "result"
-"""The key under which the SDK wraps a value that is not an object."""
 
 
 class InputSchema:
@@ -102,13 +98,7 @@ def _describe_error(path: list[str | int], message: str) -> str:
 class SchemaFuncMetadata(FuncMetadata):
     """Validates arguments by a JSON Schema, where the SDK would use a signature."""
 
-    _schema: InputSchema = PrivateAttr()
-
-    @classmethod
-    def from_schema(cls, schema: InputSchema) -> "SchemaFuncMetadata":
-        metadata = cls(arg_model=ArgModelBase)
-        metadata._schema = schema
-        return metadata
+    input_schema: InputSchema
 
     def validate_arguments(self, arguments_to_validate: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments unchanged.
@@ -116,21 +106,10 @@ class SchemaFuncMetadata(FuncMetadata):
         Raises:
             ToolError: they don't fit.
         """
-        problems = self._schema.describe_errors(arguments_to_validate)
+        problems = self.input_schema.describe_errors(arguments_to_validate)
         if problems is not None:
             raise SdkToolError(f"the arguments do not fit its input schema: {problems}")
         return arguments_to_validate
-
-
-def apply_schema(sdk: SdkTool, schema: InputSchema, description: str) -> None:
-    """Make the SDK list a tool and validate its arguments by this schema, and pass its context beside them."""
-    # Otherwise it would be the docstring of the stand-in function.
-    sdk.description = description
-    sdk.parameters, sdk.fn_metadata, sdk.context_kwarg = (
-        schema.listed,
-        SchemaFuncMetadata.from_schema(schema),
-        REQUEST_PARAMETER,
-    )
 
 
 async def stand_in(*, raincheck_request: Context[Any, Any]) -> CallToolResult:
@@ -177,17 +156,6 @@ def as_result(value: Any) -> CallToolResult:  # noqa: ANN401 - whatever a body r
     # An object that looks wrapped is wrapped too, so that each value is restored unchanged.
     is_itself = isinstance(value, dict) and set(cast("dict[str, Any]", value)) != {WRAPPED}
     return CallToolResult(content=list(content), structured_content=value if is_itself else {WRAPPED: value})
-
-
-def unwrap_value(result: Json) -> Json:
-    """Return the value that a result was made of, which other tasks get."""
-    if not isinstance(result, Mapping):
-        return result
-    structured = result.get("structuredContent")
-    if structured is None:
-        return text_of(result) if result.get("content") else None
-    is_wrapped = isinstance(structured, Mapping) and set(structured) == {WRAPPED}
-    return cast("Mapping[str, Json]", structured)[WRAPPED] if is_wrapped else structured
 
 
 def _check_arguments(tool: TaskTool, schema: InputSchema, arguments: Mapping[str, Json]) -> None:
@@ -249,16 +217,14 @@ class ToolListChanges:
         result = await call_next(ctx)
         if ctx.method != "initialize" or ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
             return result
-        self._track(connection_of(ctx))
+        connection = connection_of(ctx)
+        if connection.has_standalone_channel and id(connection) not in self._connections:
+            self._connections[id(connection)] = connection
+            connection.exit_stack.callback(self._connections.pop, id(connection), None)
         fields = fields_of(result)
         capabilities = fields.get("capabilities", {})
         tools = {**capabilities.get("tools", {}), "listChanged": True}
         return fields | {"capabilities": {**capabilities, "tools": tools}}
-
-    def _track(self, connection: Connection) -> None:
-        if connection.has_standalone_channel and id(connection) not in self._connections:
-            self._connections[id(connection)] = connection
-            connection.exit_stack.callback(self._connections.pop, id(connection), None)
 
     async def notify(self) -> None:
         """Notify every client that subscribed, or that has a connection for notifications."""
@@ -330,7 +296,6 @@ class DynamicTools:
         Raises:
             ConfigurationError: no tool of this name was added.
         """
-        self._tools.check_dynamic(name)
         self._tools.remove(name)
         if self._server is not None:
             self._server.remove_tool(name)
@@ -343,15 +308,14 @@ class DynamicTools:
     def _register(self, tool: TaskTool, input_schema: Mapping[str, Json], options: DynamicToolOptions) -> None:
         schema = InputSchema(tool.name, input_schema)
         policy = options.get("policy") or TaskPolicy()
-        if isinstance(policy.idempotency, str) and policy.idempotency not in schema.names:
-            raise ConfigurationError(
-                f"tool {tool.name!r} has no argument {policy.idempotency!r}, which its idempotency setting names: "
-                f"name one of its arguments"
-            )
+        check_idempotency(tool.name, policy.idempotency, schema.names)
         served = _as_served(tool, schema)
         self._list_changed = self._list_changed or ToolListChanges(self._server, self._lowlevel)
         sdk = self._register_sdk_tool(tool.name, options)
-        apply_schema(sdk, schema, options.get("description") or "")
+        # Otherwise it would be the docstring of the stand-in function.
+        sdk.description = options.get("description") or ""
+        sdk.parameters, sdk.context_kwarg = schema.listed, REQUEST_PARAMETER
+        sdk.fn_metadata = SchemaFuncMetadata(arg_model=ArgModelBase, input_schema=schema)
         sdk.fn = self._direct_calls.function_for(sdk)
         self._tools.add_dynamic(served, policy, sdk)
 
@@ -380,5 +344,5 @@ class DynamicTools:
 
 def _as_served(tool: TaskTool, schema: InputSchema) -> TaskTool:
     return replace(
-        tool, body=make_schema_body(tool), validate=partial(_check_arguments, tool, schema), extract_value=unwrap_value
+        tool, body=make_schema_body(tool), validate=partial(_check_arguments, tool, schema), extract_value=value_of
     )

@@ -7,7 +7,7 @@ as a caller has retrieved the result, so that a later call runs again.
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias, cast, get_args
@@ -141,6 +141,14 @@ class TaskPolicy:
             key = None if value is None else f"{self.idempotency}={json.dumps(value, sort_keys=True)}"
         # Two tools may have arguments of the same name.
         return None if key is None else _shortened(f"{tool}: {key}")
+
+
+def check_idempotency(tool: str, setting: IdempotencyKey | None, arguments: Container[str]) -> None:
+    """Reject a setting that names no argument of the tool."""
+    if isinstance(setting, str) and setting not in arguments:
+        raise ConfigurationError(
+            f"tool {tool!r} has no argument {setting!r}, which its idempotency setting names: name one of its arguments"
+        )
 
 
 def _shortened(key: str) -> str:

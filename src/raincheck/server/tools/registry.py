@@ -26,7 +26,7 @@ from raincheck.server.caller import CallerContext
 from raincheck.server.results import SdkErrorMapping, encode_result, value_of
 from raincheck.server.sdk_compat import Handler, tool_of
 from raincheck.server.tools.functions import ServedFunction
-from raincheck.server.tools.policy import Mode, ServedToolSettings, TaskPolicy
+from raincheck.server.tools.policy import Mode, ServedToolSettings, TaskPolicy, check_idempotency
 from raincheck.server.tools.task_session import SdkContextFactory, run_rounds
 
 PATTERN_CHARACTERS = frozenset("*?[")
@@ -146,12 +146,7 @@ class ToolRegistry:
             ConfigurationError: the function can't be served like that, or its name is taken.
         """
         self.check_free(function.name)
-        key = settings.get("idempotency")
-        if isinstance(key, str) and key not in function.sdk.parameters.get("properties", {}):
-            raise ConfigurationError(
-                f"tool {function.name!r} has no argument {key!r}, which its idempotency setting names: "
-                f"name one of its arguments"
-            )
+        check_idempotency(function.name, settings.get("idempotency"), function.sdk.parameters.get("properties", {}))
         return self._register(function.name, function.body(settings.get("isolation")), function.sdk, settings)
 
     def check_free(self, name: str) -> None:
@@ -188,7 +183,12 @@ class ToolRegistry:
             )
 
     def remove(self, name: str) -> None:
-        """Stop serving a ready-made tool. Its tasks continue, because the toolbox keeps it."""
+        """Stop serving a ready-made tool. Its tasks continue, because the toolbox keeps it.
+
+        Raises:
+            ConfigurationError: there is no such tool.
+        """
+        self.check_dynamic(name)
         del self._dynamic[name]
         del self._by_name[name]
 

@@ -32,7 +32,7 @@ from raincheck.engine.execution.checkpoints import fingerprint
 from raincheck.errors import CancelRefused, IllegalTransition, StoreUnavailable, TaskNotFound
 from raincheck.server import audit
 from raincheck.server.caller import Caller, OwnerResolver, routed_task_id
-from raincheck.server.errors import AuditedErrorMapping, invalid_params, missing_capability
+from raincheck.server.errors import ErrorMapping, invalid_params, missing_capability
 from raincheck.server.limits import STREAM_LIMITS, StreamSlots
 from raincheck.server.results import TaskRenderer
 from raincheck.server.runtime import ServerRuntime
@@ -126,7 +126,7 @@ class V2026Methods:
             return await call_next(ctx)
         owner = await self.owners.owner_of(ctx)
         with ExitStack() as stack:
-            with AuditedErrorMapping(ctx, owner):
+            with ErrorMapping(ctx, owner):
                 if not caller.takes_tasks:
                     raise missing_capability()
                 task_ids = _check_ids(wanted["taskIds"])
