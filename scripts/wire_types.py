@@ -25,8 +25,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
         "tasks-2026-07-28": (
             *("Error", "ElicitRequest", "CreateMessageRequest", "ListRootsRequest", "InputRequest", "InputRequests"),
             *("TaskFields", "Task", "WorkingTask", "InputRequiredTask", "CompletedTask", "FailedTask"),
-            *("CancelledTask", "DetailedTask", "CreateTaskResult", "GetTaskResult", "UpdateTaskResult"),
-            "CancelTaskResult",
+            *("CancelledTask", "DetailedTask", "CreateTaskResult", "UpdateTaskResult", "CancelTaskResult"),
         ),
         "mcp-2026-07-28": ("InputRequiredResult",),
     },

@@ -36,8 +36,8 @@ def test_a_shape_has_the_fields_of_its_schema_and_wants_the_same_ones(name: str)
 
 
 def test_a_union_or_intersection_has_the_fields_of_all_its_members() -> None:
-    shape: Any = v2026_types.GetTaskResultInputRequired
-    wanted = {"taskId", "status", "createdAt", "lastUpdatedAt", "ttlMs", "inputRequests", "resultType"}
+    shape: Any = v2026_types.CreateTaskResult
+    wanted = {"taskId", "status", "createdAt", "lastUpdatedAt", "ttlMs", "resultType"}
     assert shape.__required_keys__ == wanted
     assert shape.__optional_keys__ == {"statusMessage", "pollIntervalMs", "_meta"}
     assert v2026_types.DetailedTask.__args__ == (

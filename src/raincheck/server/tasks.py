@@ -13,21 +13,40 @@ from typing import Any, ClassVar, TypedDict, TypeVar, Unpack, cast, overload
 from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
 from mcp.server.mcpserver import Icon, MCPServer
+from mcp.server.mcpserver.tools import Tool as SdkTool
+from mcp.server.mcpserver.utilities.func_metadata import ArgModelBase
 from mcp_types import ToolAnnotations
 
 from raincheck.clock import Clock, StoreClock
 from raincheck.core.policies import Quota
+from raincheck.core.values import Json
 from raincheck.engine import Engine, Settings, Toolbox
 from raincheck.engine.process_signals import stop_signals
+from raincheck.engine.tool import TaskTool
 from raincheck.errors import ConfigurationError
 from raincheck.server.attach import attach
 from raincheck.server.caller import Anonymous, OwnerFunction, OwnerResolver
 from raincheck.server.explain import Explanation, explain_all
 from raincheck.server.runtime import FALLBACK_WAIT, ServerOptions, ServerRuntime
-from raincheck.server.sdk_compat import AnyServer, lowlevel_of
-from raincheck.server.tools.dynamic_tools import DynamicTools
-from raincheck.server.tools.functions import AnyFunction, DirectCalls, ServedFunction, name_of, request_parameter
-from raincheck.server.tools.policy import ServedToolSettings
+from raincheck.server.sdk_compat import AnyServer, lowlevel_of, tool_of
+from raincheck.server.tools.dynamic_tools import (
+    DynamicToolList,
+    DynamicToolOptions,
+    InputSchema,
+    SchemaFuncMetadata,
+    ToolListChanges,
+    as_served,
+    stand_in,
+)
+from raincheck.server.tools.functions import (
+    REQUEST_PARAMETER,
+    AnyFunction,
+    DirectCalls,
+    ServedFunction,
+    name_of,
+    request_parameter,
+)
+from raincheck.server.tools.policy import ServedToolSettings, TaskPolicy, check_idempotency
 from raincheck.server.tools.registry import ToolRegistry, check_settings
 from raincheck.server.tools.task_session import SdkContextFactory
 from raincheck.server.unix.server import UnixListener, serve_until_signal
@@ -71,7 +90,7 @@ TASKS_ATTRIBUTE = "raincheck_tasks"
 """The attribute of a server that holds its tasks."""
 
 
-class Tasks(DynamicTools):
+class Tasks:
     """Durable tasks for a server.
 
         mcp = MCPServer("reports")
@@ -135,6 +154,8 @@ class Tasks(DynamicTools):
         self._sdk_contexts = SdkContextFactory(self._server)
         self._toolbox = Toolbox()
         self._tools = ToolRegistry(lowlevel, self._toolbox, self._sdk_contexts)
+        self._tool_list: DynamicToolList | None = None
+        self._list_changed: ToolListChanges | None = None
         self._runtime = runtime = ServerRuntime(options, self._toolbox)
         owners = OwnerResolver(owner, anonymous, lambda: runtime.header_key)
         self._wait_policy = WaitPolicy(
@@ -258,8 +279,8 @@ class Tasks(DynamicTools):
         function = ServedFunction(fn, name_of(fn, name), self._sdk_contexts, **listing)
         self._tools.add(function, settings)
         direct_call = self._direct_calls.function_for(function.sdk)
-        stand_in = function.stand_in(direct_call, *request_parameter(function.sdk))
-        self._server.add_tool(stand_in, name=function.name, **listing)
+        called = function.stand_in(direct_call, *request_parameter(function.sdk))
+        self._server.add_tool(called, name=function.name, **listing)
         self._tools.link_sdk_tool(function.name)
 
     def enable(self, pattern: str, /, **settings: Unpack[ServedToolSettings]) -> None:
@@ -271,3 +292,79 @@ class Tasks(DynamicTools):
         self._tools.enabled.check(pattern, settings, allow_patterns=self._server is not None)
         check_settings(pattern, settings)
         self._tools.enabled.add(pattern, settings)
+
+    def add(self, tool: TaskTool, *, input_schema: Mapping[str, Json], **options: Unpack[DynamicToolOptions]) -> None:
+        """Serve a tool that declares its arguments in a JSON Schema, which is listed unchanged.
+
+        Arguments are validated against the schema before there is a task. The body returns JSON, which is the result.
+
+        Raises:
+            ConfigurationError: the tool can't be served like that, or its name is taken.
+        """
+        self._tools.check_free(tool.name)
+        self._add_dynamic(tool, input_schema, options)
+
+    def replace(
+        self, tool: TaskTool, *, input_schema: Mapping[str, Json], **options: Unpack[DynamicToolOptions]
+    ) -> None:
+        """Replace a tool that was added. New calls get this one.
+
+        Running and waiting tasks continue with the version that they started with. A tool of the same version takes
+        over waiting tasks, too.
+
+        Raises:
+            ConfigurationError: the tool can't be served like that, or none of its name was added.
+        """
+        self._tools.check_dynamic(tool.name)
+        self._add_dynamic(tool, input_schema, options)
+
+    def remove(self, name: str) -> None:
+        """Stop serving a tool that was added. It vanishes from the list, and its running and waiting tasks continue.
+
+        Raises:
+            ConfigurationError: no tool of this name was added.
+        """
+        self._tools.remove(name)
+        if self._server is not None:
+            self._server.remove_tool(name)
+
+    async def notify_list_changed(self) -> None:
+        """Notify callers that the tools have changed. Call it once, after adding, replacing or removing tools."""
+        if self._list_changed is not None:
+            await self._list_changed.notify()
+
+    def _add_dynamic(self, tool: TaskTool, input_schema: Mapping[str, Json], options: DynamicToolOptions) -> None:
+        schema = InputSchema(tool.name, input_schema)
+        policy = options.get("policy") or TaskPolicy()
+        check_idempotency(tool.name, policy.idempotency, schema.names)
+        served = as_served(tool, schema)
+        self._list_changed = self._list_changed or ToolListChanges(self._server, self._lowlevel)
+        sdk = self._register_sdk_tool(tool.name, options)
+        # Otherwise it would be the docstring of the stand-in function.
+        sdk.description = options.get("description") or ""
+        sdk.parameters, sdk.context_kwarg = schema.listed, REQUEST_PARAMETER
+        sdk.fn_metadata = SchemaFuncMetadata(arg_model=ArgModelBase, input_schema=schema)
+        sdk.fn = self._direct_calls.function_for(sdk)
+        self._tools.add_dynamic(served, policy, sdk)
+
+    def set_tool_rebuilder(self, rebuild: Callable[[bytes], tuple[TaskTool, Mapping[str, Json]]]) -> None:
+        """Set the function that makes a missing tool and its schema from its definition, so that its tasks continue."""
+
+        def served(definition: bytes) -> TaskTool:
+            tool, schema = rebuild(definition)
+            return as_served(tool, InputSchema(tool.name, schema))
+
+        self._toolbox.build_from_definition = served
+
+    def _register_sdk_tool(self, name: str, options: DynamicToolOptions) -> SdkTool:
+        """List a tool of this name, in place of any other, and return the SDK's tool."""
+        listing = {"title": options.get("title"), "annotations": options.get("annotations")}
+        if self._server is None:
+            self._tool_list = self._tool_list or DynamicToolList(self._lowlevel, self._tools)
+            return SdkTool.from_function(stand_in, name=name, **listing)  # type: ignore[arg-type] # its own parameters
+        if tool_of(self._server, name) is not None:
+            self._server.remove_tool(name)
+        self._server.add_tool(stand_in, name=name, **listing)  # type: ignore[arg-type] # likewise
+        added = tool_of(self._server, name)
+        assert added is not None  # noqa: S101 - just added
+        return added

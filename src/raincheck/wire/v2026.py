@@ -97,9 +97,9 @@ def is_next_round(request_state: str | None) -> bool:
     return (request_state or "").startswith(STATE_PREFIX)
 
 
-def get_result(view: View, *, poll_ms: int) -> shapes.GetTaskResult:
+def get_result(view: View, *, poll_ms: int) -> dict[str, object]:
     """Return the answer to `tasks/get`."""
-    result = {**detailed_task(view, poll_ms=poll_ms), "resultType": "complete"}
+    result: dict[str, object] = {**detailed_task(view, poll_ms=poll_ms), "resultType": "complete"}
     meta = state_meta(view.task)
     if view.task.progress is not None:
         # The extension has no numeric field for progress, only text. Callers that know this key can draw a progress
@@ -107,8 +107,7 @@ def get_result(view: View, *, poll_ms: int) -> shapes.GetTaskResult:
         meta[PROGRESS_META_KEY] = _numbers(view.task.progress)
     if meta:
         result["_meta"] = meta
-    # Each of the five variants becomes a variant of GetTaskResult, which a type checker can't prove.
-    return cast("shapes.GetTaskResult", result)
+    return result
 
 
 def _numbers(progress: Progress) -> Mapping[str, Json]:

@@ -75,40 +75,6 @@ class CreateTaskResult(Task):
     resultType: Literal["task"]
 
 
-class GetTaskResultWorking(WorkingTask):
-    _meta: NotRequired[Mapping[str, Json]]
-    resultType: Literal["complete"]
-
-
-class GetTaskResultInputRequired(InputRequiredTask):
-    _meta: NotRequired[Mapping[str, Json]]
-    resultType: Literal["complete"]
-
-
-class GetTaskResultCompleted(CompletedTask):
-    _meta: NotRequired[Mapping[str, Json]]
-    resultType: Literal["complete"]
-
-
-class GetTaskResultFailed(FailedTask):
-    _meta: NotRequired[Mapping[str, Json]]
-    resultType: Literal["complete"]
-
-
-class GetTaskResultCancelled(CancelledTask):
-    _meta: NotRequired[Mapping[str, Json]]
-    resultType: Literal["complete"]
-
-
-GetTaskResult = (
-    GetTaskResultWorking
-    | GetTaskResultInputRequired
-    | GetTaskResultCompleted
-    | GetTaskResultFailed
-    | GetTaskResultCancelled
-)
-
-
 class UpdateTaskResult(TypedDict):
     _meta: NotRequired[Mapping[str, Json]]
     resultType: Literal["complete"]

@@ -37,16 +37,21 @@ def declared_tool_names(server: Server[Any], names: Iterable[str]) -> set[str]:
     return set() if find_schema is None else {name for name in names if find_schema(name) is not None}
 
 
-class NameConflicts:
-    """Detects fallback tool names that the server's own tools use."""
+class FallbackToolList:
+    """Lists the fallback tools to callers without tasks, and detects names that the server's own tools use."""
 
-    def __init__(self, server: Server[Any], messages: FallbackMessages) -> None:
+    def __init__(
+        self, server: Server[Any], owners: OwnerResolver, tools: ToolRegistry, messages: FallbackMessages
+    ) -> None:
+        self.names = frozenset(messages.tools)
         self._server = server
+        self._owners = owners
+        self._tools = tools
         self._messages = messages
         self._warned: set[str] = set()
         self._has_read_list = False
 
-    def record(self, names: Iterable[str]) -> None:
+    def _record(self, names: Iterable[str]) -> None:
         """Record the names of tools that the server has, and warn about each new conflict."""
         conflicts = set(names) & set(self._messages.tools)
         self._messages.name_conflicts.update(conflicts)
@@ -64,7 +69,7 @@ class NameConflicts:
             declared = declared_tool_names(self._server, self._messages.tools)
             # The server may also have removed a tool.
             self._messages.name_conflicts.intersection_update(declared)
-            self.record(declared)
+            self._record(declared)
         elif not self._has_read_list and ctx.method == "tools/call":
             await self._read_list(ctx)
 
@@ -72,7 +77,7 @@ class NameConflicts:
         """Read the server's tool list once. Later conflicts are detected in the lists that callers request."""
         try:
             async for page in self._pages(ctx):
-                self.record(tool["name"] for tool in page.get("tools", ()))
+                self._record(tool["name"] for tool in page.get("tools", ()))
         except Exception:
             # If the server can't list its tools, callers must still be able to continue with a task.
             logger.exception("failed to list the tools of server %r", self._server.name)
@@ -91,24 +96,10 @@ class NameConflicts:
             if not cursor:
                 return
 
-
-class FallbackToolList:
-    """Lists the fallback tools to callers without tasks."""
-
-    def __init__(
-        self, server: Server[Any], owners: OwnerResolver, tools: ToolRegistry, messages: FallbackMessages
-    ) -> None:
-        self.names = frozenset(messages.tools)
-        self._owners = owners
-        self._tools = tools
-        self._messages = messages
-        self._conflicts = NameConflicts(server, messages)
-        self.refresh = self._conflicts.refresh
-
     async def extend(self, caller: Caller, result: HandlerResult) -> HandlerResult:
         """Return the server's tool list, for a caller without tasks as the caller sees it."""
         page = fields_of(result)
-        self._conflicts.record(tool["name"] for tool in page.get("tools", ()))
+        self._record(tool["name"] for tool in page.get("tools", ()))
         if caller.generation is not Generation.FALLBACK:
             return result
         own_tools: list[dict[str, Any]] = [

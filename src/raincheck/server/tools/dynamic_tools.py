@@ -1,4 +1,4 @@
-"""Add, replace and remove ready-made tools while a server runs, such as tools that a file defines.
+"""Ready-made tools, which are added, replaced and removed while a server runs, such as tools that a file defines.
 
 The SDK makes a tool of a function, whose signature declares the arguments. A ready-made tool declares them in a JSON
 Schema: the schema is listed unchanged, arguments are validated against it, and any JSON that the body returns is the
@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypedDict, Unpack, cast
+from typing import Any, TypedDict, cast
 
 from mcp.server.connection import Connection
 from mcp.server.context import CallNext, HandlerResult
@@ -25,7 +25,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError as SdkToolError
 from mcp.server.mcpserver.tools import Tool as SdkTool
-from mcp.server.mcpserver.utilities.func_metadata import ArgModelBase, FuncMetadata
+from mcp.server.mcpserver.utilities.func_metadata import FuncMetadata
 from mcp.server.subscriptions import ToolsListChanged
 from mcp.shared.inbound import find_invalid_x_mcp_header
 from mcp_types import CallToolResult, PaginatedRequestParams, TextContent, Tool, ToolAnnotations
@@ -34,16 +34,15 @@ from pydantic_core import to_json
 
 from raincheck.core.json_schema import InvalidSchema, SchemaValidator, check_schema
 from raincheck.core.values import Json
-from raincheck.engine import Toolbox
 from raincheck.engine.execution.context import TaskContext
 from raincheck.engine.execution.sync_context import SyncTaskContext
 from raincheck.engine.tool import TaskTool
 from raincheck.errors import ConfigurationError, InvalidValue
 from raincheck.server.caller import CallerContext
 from raincheck.server.results import WRAPPED, SdkErrorMapping, encode_result, value_of
-from raincheck.server.sdk_compat import AnyContext, bus_of, connection_of, fields_of, tool_of
-from raincheck.server.tools.functions import CONTEXT_PARAMETER, REQUEST_PARAMETER, DirectCalls
-from raincheck.server.tools.policy import TaskPolicy, check_idempotency
+from raincheck.server.sdk_compat import AnyContext, bus_of, connection_of, fields_of
+from raincheck.server.tools.functions import CONTEXT_PARAMETER, REQUEST_PARAMETER
+from raincheck.server.tools.policy import TaskPolicy
 from raincheck.server.tools.registry import ToolRegistry
 from raincheck.wire.fallback_text import clip_text
 
@@ -254,95 +253,8 @@ class DynamicToolOptions(TypedDict, total=False):
     """How its calls become tasks."""
 
 
-class DynamicTools:
-    """Base of `Tasks` that adds, replaces and removes ready-made tools of a server."""
-
-    _server: MCPServer[Any] | None
-    _lowlevel: Server[Any]
-    _tools: ToolRegistry
-    _direct_calls: DirectCalls
-    _toolbox: Toolbox
-    _list_changed: ToolListChanges | None = None
-    _tool_list: DynamicToolList | None = None
-
-    def add(self, tool: TaskTool, *, input_schema: Mapping[str, Json], **options: Unpack[DynamicToolOptions]) -> None:
-        """Serve a tool that declares its arguments in a JSON Schema, which is listed unchanged.
-
-        Arguments are validated against the schema before there is a task. The body returns JSON, which is the result.
-
-        Raises:
-            ConfigurationError: the tool can't be served like that, or its name is taken.
-        """
-        self._tools.check_free(tool.name)
-        self._register(tool, input_schema, options)
-
-    def replace(
-        self, tool: TaskTool, *, input_schema: Mapping[str, Json], **options: Unpack[DynamicToolOptions]
-    ) -> None:
-        """Replace a tool that was added. New calls get this one.
-
-        Running and waiting tasks continue with the version that they started with. A tool of the same version takes
-        over waiting tasks, too.
-
-        Raises:
-            ConfigurationError: the tool can't be served like that, or none of its name was added.
-        """
-        self._tools.check_dynamic(tool.name)
-        self._register(tool, input_schema, options)
-
-    def remove(self, name: str) -> None:
-        """Stop serving a tool that was added. It vanishes from the list, and its running and waiting tasks continue.
-
-        Raises:
-            ConfigurationError: no tool of this name was added.
-        """
-        self._tools.remove(name)
-        if self._server is not None:
-            self._server.remove_tool(name)
-
-    async def notify_list_changed(self) -> None:
-        """Notify callers that the tools have changed. Call it once, after adding, replacing or removing tools."""
-        if self._list_changed is not None:
-            await self._list_changed.notify()
-
-    def _register(self, tool: TaskTool, input_schema: Mapping[str, Json], options: DynamicToolOptions) -> None:
-        schema = InputSchema(tool.name, input_schema)
-        policy = options.get("policy") or TaskPolicy()
-        check_idempotency(tool.name, policy.idempotency, schema.names)
-        served = _as_served(tool, schema)
-        self._list_changed = self._list_changed or ToolListChanges(self._server, self._lowlevel)
-        sdk = self._register_sdk_tool(tool.name, options)
-        # Otherwise it would be the docstring of the stand-in function.
-        sdk.description = options.get("description") or ""
-        sdk.parameters, sdk.context_kwarg = schema.listed, REQUEST_PARAMETER
-        sdk.fn_metadata = SchemaFuncMetadata(arg_model=ArgModelBase, input_schema=schema)
-        sdk.fn = self._direct_calls.function_for(sdk)
-        self._tools.add_dynamic(served, policy, sdk)
-
-    def set_tool_rebuilder(self, rebuild: Callable[[bytes], tuple[TaskTool, Mapping[str, Json]]]) -> None:
-        """Set the function that makes a missing tool and its schema from its definition, so that its tasks continue."""
-
-        def served(definition: bytes) -> TaskTool:
-            tool, schema = rebuild(definition)
-            return _as_served(tool, InputSchema(tool.name, schema))
-
-        self._toolbox.build_from_definition = served
-
-    def _register_sdk_tool(self, name: str, options: DynamicToolOptions) -> SdkTool:
-        """List a tool of this name, in place of any other, and return the SDK's tool."""
-        listing = {"title": options.get("title"), "annotations": options.get("annotations")}
-        if self._server is None:
-            self._tool_list = self._tool_list or DynamicToolList(self._lowlevel, self._tools)
-            return SdkTool.from_function(stand_in, name=name, **listing)  # type: ignore[arg-type] # its own parameters
-        if tool_of(self._server, name) is not None:
-            self._server.remove_tool(name)
-        self._server.add_tool(stand_in, name=name, **listing)  # type: ignore[arg-type] # likewise
-        added = tool_of(self._server, name)
-        assert added is not None  # noqa: S101 - just added
-        return added
-
-
-def _as_served(tool: TaskTool, schema: InputSchema) -> TaskTool:
+def as_served(tool: TaskTool, schema: InputSchema) -> TaskTool:
+    """Return the tool that tasks run for a ready-made one."""
     return replace(
         tool, body=make_schema_body(tool), validate=partial(_check_arguments, tool, schema), extract_value=value_of
     )

@@ -2,10 +2,9 @@
 
 import asyncio
 import socket
-from typing import Any, TypeAlias
+from typing import Any
 
 import anyio
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.server.lowlevel import Server
 from mcp.server.runner import serve_dual_era_loop
 from mcp.server.transport_security import DEFAULT_MAX_REQUEST_BODY_SIZE
@@ -38,10 +37,6 @@ DRAIN_TIMEOUT = 1.0
 
 READ_SIZE = 65_536
 
-Incoming: TypeAlias = MemoryObjectSendStream[SessionMessage | Exception]
-Answers: TypeAlias = MemoryObjectSendStream[SessionMessage]
-Outgoing: TypeAlias = MemoryObjectReceiveStream[SessionMessage]
-
 
 class LineTooLong(Exception):
     """A line is longer than allowed."""
@@ -70,26 +65,38 @@ class LineBuffer:
         return [line for line in complete if line.strip()]
 
 
-class MessageReceiver:
-    """Receives messages of the peer, for as long as the peer reads the messages that are sent to it."""
+class MessageConnection:
+    """A connection of a server. It receives messages for as long as the peer reads the messages that are sent to it."""
 
-    def __init__(self, peer: socket.socket, incoming: Incoming, answers: Answers, sender: "MessageSender") -> None:
+    def __init__(self, peer: socket.socket) -> None:
         self._peer = peer
-        self._incoming = incoming
-        self._answers = answers
-        self._sender = sender
+        self._incoming, self._read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        self._write, self._outgoing = anyio.create_memory_object_stream[SessionMessage](0)
+        self._answers = self._write.clone()
+        # Last messages are sent even if all else is cancelled: the SDK answers the requests that it cancels.
+        self._send_scope = anyio.CancelScope(shield=True)
+        self._sent = asyncio.Event()
 
-    async def run(self) -> None:
+    async def serve(self, server: Server[Any], state: object) -> None:
+        """Serve the peer, until either side ends the connection."""
+        with self._incoming, self._read, self._write, self._answers, self._outgoing:
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._send, group.cancel_scope)
+                group.start_soon(self._receive)
+                await serve_dual_era_loop(server, self._read, self._write, lifespan_state=state)
+                group.cancel_scope.cancel()
+
+    async def _receive(self) -> None:
         """Receive until the peer stops sending. Then, or when this is cancelled, the connection ends."""
         try:
             async with self._incoming, self._answers:
-                await self._receive()
+                await self._receive_lines()
         except (OSError, anyio.BrokenResourceError) as error:
             logger.debug("a connection broke: %r", error)
         finally:
-            self._sender.finish()
+            self._limit_last_messages()
 
-    async def _receive(self) -> None:
+    async def _receive_lines(self) -> None:
         loop, lines = asyncio.get_running_loop(), LineBuffer()
         while piece := await loop.sock_recv(self._peer, READ_SIZE):
             try:
@@ -97,12 +104,14 @@ class MessageReceiver:
             except LineTooLong:
                 logger.warning("closed a connection that sent a line of more than %d bytes", MAX_LINE_BYTES)
                 # Before the error is sent, because the peer may not read that either.
-                self._sender.finish()
+                self._limit_last_messages()
                 await self._send_error(INVALID_REQUEST, f"a message may have at most {MAX_LINE_BYTES} bytes")
                 return
             for line in complete:
                 await self._receive_line(line)
-                await self._sender.drain()
+                while self._outgoing.statistics().tasks_waiting_send > MAX_UNREAD:
+                    # The peer does not read, and messages to it must not pile up.
+                    await self._sent.wait()
             # Yield to other background tasks: more input may be ready at once, again and again.
             await asyncio.sleep(0)
 
@@ -120,21 +129,10 @@ class MessageReceiver:
     async def _send_error(self, code: int, message: str) -> None:
         await self._answers.send(SessionMessage(error_response(None, code, message)))
 
-
-class MessageSender:
-    """Writes the messages of the server as lines."""
-
-    def __init__(self, peer: socket.socket, outgoing: Outgoing) -> None:
-        self._peer = peer
-        self._outgoing = outgoing
-        # Last messages are sent even if all else is cancelled: the SDK answers the requests that it cancels.
-        self._scope = anyio.CancelScope(shield=True)
-        self._sent = asyncio.Event()
-
-    async def run(self, connection_scope: anyio.CancelScope) -> None:
+    async def _send(self, connection_scope: anyio.CancelScope) -> None:
         """Send until there are no more messages, or the peer is gone. Then the connection ends."""
         loop = asyncio.get_running_loop()
-        with self._scope:
+        with self._send_scope:
             try:
                 async with self._outgoing:
                     async for message in self._outgoing:
@@ -145,29 +143,9 @@ class MessageSender:
                 logger.debug("a connection broke: %r", error)
         connection_scope.cancel()
 
-    async def drain(self) -> None:
-        """Wait while the peer does not read, so that messages to it do not pile up."""
-        while self._outgoing.statistics().tasks_waiting_send > MAX_UNREAD:
-            await self._sent.wait()
-
-    def finish(self) -> None:
+    def _limit_last_messages(self) -> None:
         """Set the deadline of the messages that are still to be sent, because the connection ends."""
-        self._scope.deadline = anyio.current_time() + DRAIN_TIMEOUT
-
-
-async def serve_connection(peer: socket.socket, server: Server[Any], state: object) -> None:
-    """Serve the peer, until either side ends the connection."""
-    incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-    write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
-    answers = write.clone()
-    sender = MessageSender(peer, outgoing)
-    receiver = MessageReceiver(peer, incoming, answers, sender)
-    with incoming, read, write, answers, outgoing:
-        async with anyio.create_task_group() as group:
-            group.start_soon(sender.run, group.cancel_scope)
-            group.start_soon(receiver.run)
-            await serve_dual_era_loop(server, read, write, lifespan_state=state)
-            group.cancel_scope.cancel()
+        self._send_scope.deadline = anyio.current_time() + DRAIN_TIMEOUT
 
 
 def error_response(request_id: RequestId | None, code: int, message: str) -> JSONRPCError:

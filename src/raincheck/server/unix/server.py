@@ -16,7 +16,7 @@ from mcp_types import INTERNAL_ERROR
 from raincheck._async import run_to_completion
 from raincheck.engine.process_signals import stop_signals
 from raincheck.server.unix.bind import SocketLock, peer_user
-from raincheck.server.unix.connection import encode_message, error_response, serve_connection
+from raincheck.server.unix.connection import MessageConnection, encode_message, error_response
 from raincheck.tracebacks import text_logger
 
 logger = text_logger(__name__)
@@ -120,7 +120,7 @@ class UnixListener:
 
     async def _serve(self, connection: socket.socket, state: object) -> None:
         try:
-            await serve_connection(connection, self._server, state)
+            await MessageConnection(connection).serve(self._server, state)
         except Exception:
             logger.exception("a connection at %s failed", self._lock.path)
         finally:
