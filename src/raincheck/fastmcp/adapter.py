@@ -10,7 +10,7 @@ of them is refused there with a clear message, and not at the first call.
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, cast
@@ -21,6 +21,7 @@ from fastmcp.server.dependencies import bind_request_context, without_injected_p
 from fastmcp.server.providers import AggregateProvider
 from fastmcp.tools import Tool
 from fastmcp.tools.base import InputRequiredToolResult, ToolResult
+from fastmcp.utilities.versions import version_sort_key
 from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import Context as SdkContext
 from mcp.server.mcpserver import MCPServer
@@ -68,11 +69,6 @@ def lowlevel_of(server: AnyFastMCP) -> Server[Any]:
 def has_name(server: AnyFastMCP) -> bool:
     """Return whether the author named the server. A server without a name gets another one each time it starts."""
     return re.fullmatch(rf"{type(server).__name__}-[0-9a-f]{{4}}", server.name) is None
-
-
-async def list_all_tools(server: AnyFastMCP) -> Sequence[Tool]:
-    """Return every tool of a server, whichever caller may use it, since tasks of any caller may be waiting."""
-    return await AggregateProvider.list_tools(server)
 
 
 def is_client_call() -> bool:
@@ -139,8 +135,11 @@ class ServerAdapter(MCPServer[Any]):
         return self.server.http_app(path="/mcp")
 
     async def list_tools(self) -> list[ListedTool]:
-        tools = await list_all_tools(self.server)
-        self.catalog.record_all(tools)
+        # Whichever caller may use them, since tasks of any caller may be waiting.
+        tools = await AggregateProvider.list_tools(self.server)
+        # Of several versions of a tool, the latest is recorded last, since calls run that one.
+        for tool in sorted(tools, key=version_sort_key):
+            self.catalog.record(tool)
         return [tool.to_mcp_tool() for tool in tools]
 
     async def call_tool(

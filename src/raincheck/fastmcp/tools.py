@@ -10,13 +10,12 @@ the properties of the first alternative are repeated where the client looks for 
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, TypeAlias, cast
 
 from fastmcp.server.dependencies import without_injected_parameters
 from fastmcp.tools import FunctionTool, Tool
-from fastmcp.utilities.versions import version_sort_key
 from mcp.server.context import CallNext, HandlerResult
 from mcp.server.mcpserver.tools import Tool as SdkTool
 from mcp.server.mcpserver.utilities.func_metadata import ArgModelBase, FuncMetadata
@@ -79,11 +78,6 @@ class ToolCatalog:
             seen = self._seen[tool.name] = (tool, self.to_sdk_tool(tool))
             self.on_new(tool)
         return seen[1]
-
-    def record_all(self, tools: Iterable[Tool]) -> None:
-        """Record several tools. Of several versions of a tool, the latest is recorded, since calls run that one."""
-        for tool in sorted(tools, key=version_sort_key):
-            self.record(tool)
 
     def to_sdk_tool(self, tool: Tool) -> SdkTool:
         """Convert a tool to the SDK's type, with the fields that are needed before a task starts."""

@@ -19,7 +19,7 @@ would be without tasks.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -37,7 +37,7 @@ from raincheck.server.errors import describe_json, invalid_params
 from raincheck.server.fallback.tool_list import FallbackToolList
 from raincheck.server.runtime import ServerRuntime
 from raincheck.server.sdk_compat import AnyContext, connection_of, fields_of, is_owned_by
-from raincheck.server.tools.registry import ServedTool, ToolRegistry
+from raincheck.server.tools.registry import ToolRegistry
 from raincheck.server.v2025.notifications import StatusNotifier
 from raincheck.wire import v2025
 from raincheck.wire.fields import LARGEST_INTEGER
@@ -128,20 +128,19 @@ class TaskMiddleware:
         result = await call_next(caller.ctx)
         if self.fallback_list is not None:
             result = await self.fallback_list.extend(caller, result)
-        if caller.is_v2025:
-            result = self._mark(result, _mark_task_support)
         meta = cast("Mapping[str, Any] | None", caller.ctx.meta) or {}
-        if SUPPORTS_KEYS_META_KEY in meta and await self._supports_keys(caller.ctx):
-            result = self._mark(result, _mark_key_support)
-        return result
-
-    def _mark(self, result: HandlerResult, mark: Callable[[dict[str, Any], ServedTool], object]) -> dict[str, Any]:
-        """Add fields to the listed tools whose calls become tasks."""
+        takes_keys = SUPPORTS_KEYS_META_KEY in meta and await self._supports_keys(caller.ctx)
+        if not (caller.is_v2025 or takes_keys):
+            return result
         page = fields_of(result)
         tools = [dict(tool) for tool in page.get("tools", ())]
         for tool in tools:
-            if (served := self.tools.find(tool["name"])) is not None:
-                mark(tool, served)
+            if (served := self.tools.find(tool["name"])) is None:
+                continue
+            if caller.is_v2025:
+                tool["execution"] = {"taskSupport": served.policy.task_support}
+            if takes_keys:
+                tool["_meta"] = {**(tool.get("_meta") or {}), SUPPORTS_KEYS_META_KEY: True}
         return page | {"tools": tools}
 
     async def _supports_keys(self, ctx: AnyContext) -> bool:
@@ -183,14 +182,6 @@ class TaskMiddleware:
             return result
         self.notifier.start(ctx, returned.task, _token_of(ctx.params))
         return dict(returned.answer)
-
-
-def _mark_task_support(listed: dict[str, Any], served: ServedTool) -> None:
-    listed["execution"] = {"taskSupport": served.policy.task_support}
-
-
-def _mark_key_support(listed: dict[str, Any], _: ServedTool) -> None:
-    listed["_meta"] = {**(listed.get("_meta") or {}), SUPPORTS_KEYS_META_KEY: True}
 
 
 def _check_task(params: Mapping[str, Any] | None) -> None:

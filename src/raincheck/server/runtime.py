@@ -97,8 +97,6 @@ even cancel it."""
 CLEANUP_TIMEOUT = 1.0
 """Seconds, when the server stops, for the work of disconnected callers: calls to cancel, answers to store."""
 
-NOT_RUNNING = "the tasks of this server are not running: start the server, because its lifespan starts them"
-
 
 class ServerRuntime:
     """Runs the engine of a server, from the first connection that needs it to the last.
@@ -145,7 +143,9 @@ class ServerRuntime:
             ConfigurationError: the server is not running.
         """
         if self._engine is None:
-            raise ConfigurationError(NOT_RUNNING)
+            raise ConfigurationError(
+                "the tasks of this server are not running: start the server, because its lifespan starts them"
+            )
         return self._engine
 
     def finish_before_stop(self, future: "asyncio.Future[Any]") -> None:

@@ -56,8 +56,7 @@ class ToolCalls:
         # A tool of the server's own takes precedence over a fallback tool.
         if (
             fallback_calls is not None
-            and params.name in fallback_calls.names
-            and not fallback_calls.is_shadowed(params.name)
+            and fallback_calls.serves(params.name)
             and tool_of(self.sdk_contexts.server, params.name) is None
         ):
             if caller.wants_task:

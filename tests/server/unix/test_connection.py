@@ -310,7 +310,7 @@ async def test_a_failing_connection_does_not_affect_others(
     async with listening(ExampleServer().tasks, path), peer_at(path) as peer:
         await peer.greet()
         with monkeypatch.context() as patch:
-            patch.setattr(server, "serve_connection", break_down)
+            patch.setattr(connection, "serve_dual_era_loop", break_down)
             async with peer_at(path) as broken:
                 assert await broken.rest() == b""
         assert f"a connection at {path} failed" in caplog.text

@@ -113,7 +113,6 @@ class FallbackToolCalls:
         renderer: TaskRenderer,
         messages: FallbackMessages,
     ) -> None:
-        self.names = frozenset(messages.tools)
         self._runtime = runtime
         self._wait_policy = wait_policy
         self._waiter = waiter
@@ -130,9 +129,9 @@ class FallbackToolCalls:
             names.answer: self._answer,
         }
 
-    def is_shadowed(self, name: str) -> bool:
-        """Return whether one of the server's own tools has the name of this fallback tool, and is called instead."""
-        return name in self._messages.name_conflicts
+    def serves(self, name: str) -> bool:
+        """Return whether this is a fallback tool. A tool of the server's own that has its name is called instead."""
+        return name in self._handlers and name not in self._messages.name_conflicts
 
     async def __call__(self, caller: Caller, params: CallToolRequestParams, owner: Owner) -> HandlerResult:
         try:

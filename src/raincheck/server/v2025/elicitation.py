@@ -13,6 +13,7 @@ server is not notified.
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 from mcp.server.connection import Connection
@@ -32,7 +33,7 @@ from raincheck.server.v2025.client_tasks import CallerLink, request_input
 from raincheck.server.v2025.notifications import SharedFollower
 from raincheck.tracebacks import text_logger
 from raincheck.wire import errors, v2025
-from raincheck.wire.fields import CallerRequest, request_of
+from raincheck.wire.fields import request_of
 
 REASK_AFTER = 600.0
 """Seconds that a user has to answer a question before it is asked again."""
@@ -145,28 +146,22 @@ logger = text_logger(__name__)
 T = TypeVar("T")
 
 
+@dataclass(slots=True, eq=False)
 class PendingElicitation:
     """Tracks the questions that one waiting caller is asked about a task."""
 
-    def __init__(self, caller: Caller, task: Task, *, names_task: bool) -> None:
-        self.caller = caller
-        self.ctx = ctx = caller.ctx
-        self.task = task
-        self.link = CallerLink(ctx, task.owner)
-        self.names_task = names_task
-        self.key = ""
-        """Key of the question that the caller is asked, or that it will be asked when it gets the lock."""
-        self.question_task: asyncio.Future[None] | None = None
-        self.is_sent = False
-        """Whether the caller has the question now."""
-        self.is_abandoned = False
-        """Whether the caller is gone and is asked no further questions. It may still answer the last one."""
-        self.lock: QuestionLock | None = None
-        """The caller's lock on the question, while it holds it."""
-
-    def request(self, question: InputRequest) -> CallerRequest:
-        """Return the request that asks the question, with a reference to the task if the caller knows the task."""
-        return v2025.input_request(question, self.task.id) if self.names_task else request_of(question)
+    caller: Caller
+    task: Task
+    names_task: bool
+    key: str = ""
+    """Key of the question that the caller is asked, or that it will be asked when it gets the lock."""
+    question_task: asyncio.Future[None] | None = None
+    is_sent: bool = False
+    """Whether the caller has the question now."""
+    is_abandoned: bool = False
+    """Whether the caller is gone and is asked no further questions. It may still answer the last one."""
+    lock: QuestionLock | None = None
+    """The caller's lock on the question, while it holds it."""
 
     def abandon(self, *, is_connected: bool = False) -> None:
         """Record that the caller no longer waits. If it has a question, it may still answer it.
@@ -202,7 +197,7 @@ class ElicitationBroker:
         self, caller: Caller, task: Task, *, names_task: bool
     ) -> AsyncGenerator["PendingElicitation"]:
         """Ask the caller the questions of its task while it waits. With `names_task`, the requests name the task."""
-        elicitation = PendingElicitation(caller, task, names_task=names_task)
+        elicitation = PendingElicitation(caller, task, names_task)
         asking_task = asyncio.ensure_future(self._ask_open_questions(elicitation))
         try:
             yield elicitation
@@ -246,8 +241,8 @@ class ElicitationBroker:
         """Ask a question when this caller gets the lock. Without an answer, it stays open for the next caller."""
         task = elicitation.task
         try:
-            async with self._locks.acquire(elicitation.ctx, (task.id, question.key)) as lock:
-                if await is_disconnected(elicitation.ctx) or not await self._is_open(task, question):
+            async with self._locks.acquire(elicitation.caller.ctx, (task.id, question.key)) as lock:
+                if await is_disconnected(elicitation.caller.ctx) or not await self._is_open(task, question):
                     return
                 answer = await self._send_question(elicitation, question, lock)
                 if answer is not None:
@@ -264,11 +259,14 @@ class ElicitationBroker:
         self, elicitation: PendingElicitation, question: InputRequest, lock: QuestionLock
     ) -> Mapping[str, Json] | ProtocolError | None:
         """Return the caller's answer to a question; None if it will never answer."""
+        # A caller that knows the task gets a reference to it.
+        task, link = elicitation.task, CallerLink(elicitation.caller.ctx, elicitation.task.owner)
+        request = v2025.input_request(question, task.id) if elicitation.names_task else request_of(question)
         elicitation.is_sent, elicitation.lock = True, lock
         try:
-            return await request_input(elicitation.request(question), elicitation.link, self._runtime.clock, lock.hold)
+            return await request_input(request, link, self._runtime.clock, lock.hold)
         except MCPError as error:
-            if _is_lost(elicitation.ctx, error):
+            if _is_lost(elicitation.caller.ctx, error):
                 return None
             return ProtocolError(error.error.message, error.error.code, error.error.data)
         finally:

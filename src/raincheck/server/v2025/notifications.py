@@ -15,6 +15,7 @@ from typing import Any, cast
 from mcp.server.connection import Connection
 from mcp.shared.dispatcher import Outbound
 
+from raincheck._async import spawn_background
 from raincheck.clock import Clock
 from raincheck.core.records import Task, TaskId, View
 from raincheck.engine import Engine
@@ -46,8 +47,9 @@ class _FollowedTask:
         is_whole = not (task.is_terminal or task.open_inputs)
         self.view: View | None = View(task, None, ()) if is_whole else None
         self.changed = asyncio.Event()
-        self.follow_task = asyncio.ensure_future(self._follow(task, engine))
-        self.follow_task.add_done_callback(self._end)
+        # A background task, so that asyncio does not report an error that no caller waits for any more.
+        self.follow_task = spawn_background(self._follow(task, engine))
+        self.follow_task.add_done_callback(lambda _: self._notify())
 
     async def _follow(self, task: Task, engine: Engine) -> None:
         last_seen = task if self.view is not None else None
@@ -55,12 +57,6 @@ class _FollowedTask:
             async for view in views:
                 self.view = view
                 self._notify()
-
-    def _end(self, follow_task: "asyncio.Future[None]") -> None:
-        if not follow_task.cancelled():
-            # Retrieved here, so that asyncio does not report the error of a follower that no caller waits for any more.
-            follow_task.exception()
-        self._notify()
 
     def _notify(self) -> None:
         # Each change has its own event, so that a waiter that arrives late for one does not miss the next.
@@ -111,6 +107,8 @@ class SharedFollower:
 class _TaskPush:
     """One task that is pushed to one connection."""
 
+    push_task: asyncio.Future[None]
+
     def __init__(self, task: Task, connection: Connection, token: str | int | None) -> None:
         self.task = task
         self.connection = connection
@@ -118,7 +116,6 @@ class _TaskPush:
         self.streams = list[Outbound]()
         """Streams of requests that wait for the task."""
         self.has_own_stream = connection.has_standalone_channel and is_owned_by(connection, task.owner)
-        self.push_task: asyncio.Future[None] | None = None
 
     async def send(self, method: str, params: object) -> None:
         if self.streams or self.has_own_stream:
@@ -151,7 +148,7 @@ class StatusNotifier:
         """
         stream = stream_of(ctx)
         push = None if stream is None else self._push(connection_of(ctx), task)
-        if stream is None or push is None or push.push_task is None:
+        if stream is None or push is None:
             yield
             return
         push.streams.append(stream)
@@ -211,5 +208,4 @@ class StatusNotifier:
 
 def _cancel_all(pushed: dict[TaskId, _TaskPush]) -> None:
     for push in list(pushed.values()):
-        if push.push_task is not None:
-            push.push_task.cancel()
+        push.push_task.cancel()

@@ -275,11 +275,11 @@ async def test_one_background_check_watches_the_asked_caller_however_many_others
 ) -> None:
     looks: list[AnyContext] = []
 
-    async def until_away(ctx: AnyContext, clock: Clock) -> None:
+    async def until_away(ctx: AnyContext, clock: Clock, *, reconnect_timeout: float) -> None:
         looks.append(ctx)
-        await disconnect.wait_until_away(ctx, clock)
+        await disconnect.wait_until_disconnected(ctx, clock, reconnect_timeout=reconnect_timeout)
 
-    monkeypatch.setattr(elicitation, "wait_until_away", until_away)
+    monkeypatch.setattr(elicitation, "wait_until_disconnected", until_away)
     server = ExampleServer()
     received = add_greeting(server)
     async with connected(server) as first, connected(server) as other:
