@@ -23,8 +23,7 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "v2026_types": {
         "tasks-2026-07-28": (
-            *("Error", "ElicitRequest", "CreateMessageRequest", "ListRootsRequest", "InputRequest", "InputRequests"),
-            *("TaskFields", "Task", "WorkingTask", "InputRequiredTask", "CompletedTask", "FailedTask"),
+            *("Error", "TaskFields", "Task", "WorkingTask", "InputRequiredTask", "CompletedTask", "FailedTask"),
             *("CancelledTask", "DetailedTask", "CreateTaskResult", "UpdateTaskResult", "CancelTaskResult"),
         ),
         "mcp-2026-07-28": ("InputRequiredResult",),

@@ -198,6 +198,13 @@ class OwnerResolver:
                 return owner
             return self._default_owner_of(ctx)
 
+    async def find_owner_of(self, ctx: AnyContext) -> Owner | None:
+        """Return the owner; None if the server can't store tasks for the caller, whose next request gets that error."""
+        try:
+            return await self.owner_of(ctx)
+        except MCPError:
+            return None
+
     def _default_owner_of(self, ctx: AnyContext) -> Owner:
         request: Any = ctx.request
         if not isinstance(request, HTTPConnection):

@@ -47,26 +47,15 @@ async def is_disconnected(ctx: AnyContext) -> bool:
     return not _can_resume_stream(ctx) and await _is_broken(ctx)
 
 
-async def wait_until_disconnected(ctx: AnyContext, clock: Clock) -> None:
-    """Return when no caller can receive the answer any more."""
-    await _until_broken(ctx, clock)
-    if _can_resume_stream(ctx):
-        await asyncio.Event().wait()
-
-
-async def wait_until_away(ctx: AnyContext, clock: Clock) -> None:
-    """Return when the caller is gone, or has been disconnected for so long that other callers need not wait for it."""
-    await _until_broken(ctx, clock)
-    if _can_resume_stream(ctx):
-        await clock.sleep(RECONNECT_TIMEOUT)
-
-
-async def _until_broken(ctx: AnyContext, clock: Clock) -> None:
+async def wait_until_disconnected(ctx: AnyContext, clock: Clock, *, reconnect_timeout: float | None = None) -> None:
+    """Return when no caller can receive the answer any more, or did not reconnect for it within the timeout."""
     if _open_request(ctx) is None:
         # The end of the connection cancels this request.
         await asyncio.Event().wait()
     while not await _is_broken(ctx):
         await clock.sleep(POLL_INTERVAL)
+    if _can_resume_stream(ctx):
+        await (asyncio.Event().wait() if reconnect_timeout is None else clock.sleep(reconnect_timeout))
 
 
 async def _is_broken(ctx: AnyContext) -> bool:

@@ -20,12 +20,12 @@ would be without tasks.
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from mcp.server.context import CallNext, HandlerResult
-from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult
 
 from raincheck.core.owner import OwnerKind
@@ -109,17 +109,15 @@ class TaskMiddleware:
     async def _declare_capability(self, ctx: AnyContext, result: dict[str, Any]) -> HandlerResult:
         if result.get("protocolVersion") != v2025.VERSION:
             return result
-        try:
+        owner = None
+        with suppress(TimeoutError):
             # The connection reads no other message meanwhile, so the time to determine the owner is limited.
             async with asyncio.timeout(OWNER_TIMEOUT):
-                owner = await self.owners.owner_of(ctx)
-                # From here on, the connection belongs to this owner.
-                is_owned_by(connection_of(ctx), owner)
-                may_list = owner.may_list
-        except (MCPError, TimeoutError):
-            # If the server can't store tasks for this caller, the caller's next request fails with that error.
-            may_list = False
-        tasks = v2025.capability(may_list=may_list)
+                owner = await self.owners.find_owner_of(ctx)
+        if owner is not None:
+            # From here on, the connection belongs to this owner.
+            is_owned_by(connection_of(ctx), owner)
+        tasks = v2025.capability(may_list=owner is not None and owner.may_list)
         return result | {"capabilities": {**result.get("capabilities", {}), "tasks": tasks}}
 
     async def _list(self, caller: Caller, call_next: CallNext) -> HandlerResult:
@@ -145,13 +143,10 @@ class TaskMiddleware:
 
     async def _supports_keys(self, ctx: AnyContext) -> bool:
         """Return whether a repeated call finds its task after this connection broke, or this server was killed."""
-        try:
-            owner = await self.owners.owner_of(ctx)
-        except MCPError:
-            # If the server can't store tasks for this caller, the caller gets that error when it requests something.
-            return False
+        owner = await self.owners.find_owner_of(ctx)
         # An owner that is known only by its session is another owner in the next session.
-        return self.runtime.is_durable and owner.may_list and owner.kind is not OwnerKind.SESSION
+        is_known_later = owner is not None and owner.may_list and owner.kind is not OwnerKind.SESSION
+        return self.runtime.is_durable and is_known_later
 
     async def _call(self, caller: Caller, call_next: CallNext) -> HandlerResult:
         ctx = caller.ctx

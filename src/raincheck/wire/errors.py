@@ -1,10 +1,8 @@
 """JSON-RPC errors: the codes that raincheck sends, and the error of a failed task."""
 
-from typing import NotRequired, TypedDict
-
 from raincheck.core.records import View
-from raincheck.core.values import Json
 from raincheck.wire.fields import as_object, outcome_of
+from raincheck.wire.v2026_types import Error
 
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
@@ -28,15 +26,7 @@ STORE_UNAVAILABLE = "the server can't reach its task store: try again later"
 """The message sent with INTERNAL_ERROR while a server's store is unavailable. The same request may succeed later."""
 
 
-class JsonRpcError(TypedDict):
-    """A JSON-RPC error object."""
-
-    code: int
-    message: str
-    data: NotRequired[Json]
-
-
-def error_of(view: View) -> JsonRpcError:
+def error_of(view: View) -> Error:
     """Return the error of a failed task: the protocol error that its body raised, or an internal error."""
     details = as_object(outcome_of(view))
     message = details.get("message")
@@ -46,7 +36,7 @@ def error_of(view: View) -> JsonRpcError:
     if details.get("kind") != "protocol" or not isinstance(code, int) or isinstance(code, bool):
         error_id = details.get("error_id")
         code, data = INTERNAL_ERROR, None if error_id is None else {"errorId": error_id}
-    error: JsonRpcError = {"code": code, "message": message}
+    error: Error = {"code": code, "message": message}
     if data is not None:
         error["data"] = data
     return error

@@ -79,11 +79,10 @@ def detailed_task(view: View, *, poll_ms: int) -> shapes.DetailedTask:
             assert_never(task.status)
 
 
-def input_requests(view: View) -> shapes.InputRequests:
+def input_requests(view: View) -> Mapping[str, Mapping[str, Json]]:
     """Return the task's open questions as input requests, by the keys under which they are answered."""
-    # Each is one of the three kinds of requests, which a type checker can't prove.
     requests = {question.key: request_of(question) for question in view.inputs if question.is_open}
-    return cast("shapes.InputRequests", requests)
+    return cast("Mapping[str, Mapping[str, Json]]", requests)
 
 
 def input_required(view: View) -> shapes.InputRequiredResult:

@@ -12,25 +12,6 @@ class Error(TypedDict):
     message: str
 
 
-class ElicitRequest(TypedDict):
-    method: Literal["elicitation/create"]
-    params: Mapping[str, Json]
-
-
-class CreateMessageRequest(TypedDict):
-    method: Literal["sampling/createMessage"]
-    params: Mapping[str, Json]
-
-
-class ListRootsRequest(TypedDict):
-    method: Literal["roots/list"]
-    params: NotRequired[Mapping[str, Json]]
-
-
-InputRequest = CreateMessageRequest | ListRootsRequest | ElicitRequest
-InputRequests = Mapping[str, InputRequest]
-
-
 class TaskFields(TypedDict):
     taskId: str
     statusMessage: NotRequired[str]
@@ -50,7 +31,7 @@ class WorkingTask(TaskFields):
 
 class InputRequiredTask(TaskFields):
     status: Literal["input_required"]
-    inputRequests: InputRequests
+    inputRequests: Mapping[str, Mapping[str, Json]]
 
 
 class CompletedTask(TaskFields):
@@ -87,6 +68,6 @@ class CancelTaskResult(TypedDict):
 
 class InputRequiredResult(TypedDict):
     _meta: NotRequired[Mapping[str, Json]]
-    inputRequests: NotRequired[InputRequests]
+    inputRequests: NotRequired[Mapping[str, Mapping[str, Json]]]
     requestState: NotRequired[str]
     resultType: str

@@ -15,7 +15,6 @@ from typing import Any
 
 from mcp.server.context import HandlerResult
 from mcp.server.lowlevel import Server
-from mcp.shared.exceptions import MCPError
 from mcp_types import PaginatedRequestParams
 
 from raincheck.server.caller import Caller, Generation, OwnerResolver
@@ -108,17 +107,11 @@ class FallbackToolList:
         # List the fallback tools once, after all of the server's own tools.
         if page.get("nextCursor") or not self._tools.has_mode("auto"):
             return page | {"tools": own_tools}
-        fallback_tools = list_fallback_tools(self._messages, may_list=await self._may_list(caller.ctx))
+        owner = await self._owners.find_owner_of(caller.ctx)
+        fallback_tools = list_fallback_tools(self._messages, may_list=owner is not None and owner.may_list)
         # Clients reject a list that contains the same name twice.
         listed = [tool for tool in fallback_tools if tool["name"] not in self._messages.name_conflicts]
         return page | {"tools": [*own_tools, *listed]}
-
-    async def _may_list(self, ctx: AnyContext) -> bool:
-        try:
-            return (await self._owners.owner_of(ctx)).may_list
-        except MCPError:
-            # If the server can't store tasks for this caller, the caller's next request fails with that error.
-            return False
 
     def _may_be_task(self, name: str) -> bool:
         tool = self._tools.find(name)

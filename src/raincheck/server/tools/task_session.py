@@ -180,8 +180,7 @@ async def run_resolvers(
     tool: SdkTool, arguments: Mapping[str, Any], context: Context[Any, Any]
 ) -> dict[str, Any] | InputRequiredResult:
     """Return the values that the resolvers of a tool provide, or the input that they require."""
-    resolved = await resolve_arguments(tool.resolved_params, tool.resolver_plans, arguments, context)
-    return resolved if isinstance(resolved, InputRequiredResult) else dict(resolved)
+    return await resolve_arguments(tool.resolved_params, tool.resolver_plans, arguments, context)
 
 
 async def run_rounds(

@@ -26,7 +26,7 @@ from raincheck.core.records import InputRequest, Task, TaskId, View
 from raincheck.core.values import Json
 from raincheck.errors import IllegalTransition, InvalidValue, ProtocolError, RaincheckError
 from raincheck.server.caller import Caller
-from raincheck.server.disconnect import CallerDisconnected, is_disconnected, wait_until_away
+from raincheck.server.disconnect import RECONNECT_TIMEOUT, CallerDisconnected, is_disconnected, wait_until_disconnected
 from raincheck.server.runtime import ServerRuntime
 from raincheck.server.sdk_compat import AnyContext, connection_of, is_closing
 from raincheck.server.v2025.client_tasks import CallerLink, request_input
@@ -56,7 +56,8 @@ class QuestionLock:
         self._is_free_elsewhere = asyncio.Event()
         """Set in the same cases, and when its caller no longer waits."""
         # One background task watches the caller, no matter how many callers wait for the lock.
-        self._watch_task = asyncio.ensure_future(wait_until_away(ctx, clock))
+        away = wait_until_disconnected(ctx, clock, reconnect_timeout=RECONNECT_TIMEOUT)
+        self._watch_task = asyncio.ensure_future(away)
         self._watch_task.add_done_callback(self._free)
 
     def free_event(self, connection: Connection) -> asyncio.Event:
