@@ -13,11 +13,11 @@ from typing import Any, cast
 import pytest
 import typer.main
 import yaml
+from mcp_types.version import LATEST_MODERN_VERSION
 
 from raincheck.cli.app import program
 from raincheck.engine.settings import Settings
 from raincheck.engine.worker.supervisor import UNWIND_TIMEOUT
-from raincheck.server.caller import Generation
 from raincheck.server.http.server import KEEP_ALIVE_TIMEOUT
 from raincheck.stores.postgres import parse_url
 from tests.support.docs.pages import ROOT, text_of
@@ -157,7 +157,7 @@ def test_the_proxy_does_not_buffer_streams_and_closes_idle_connections_first() -
     assert (settings["proxy_http_version"], settings["proxy_set_header"].split()[0]) == ("1.1", "X-Forwarded-Proto")
     assert 'proxy_set_header Connection "";' in NGINX
     (anywhere,) = re.findall(r'^\s+"(\S+)" \$request_id;$', NGINX, re.MULTILINE)
-    assert anywhere == Generation.V2026
+    assert anywhere == LATEST_MODERN_VERSION
     assert settings["hash"] == "$spread consistent"
     assert "non_idempotent" not in settings["proxy_next_upstream"]
     assert NGINX.count("{") == NGINX.count("}")

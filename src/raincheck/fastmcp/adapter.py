@@ -185,7 +185,8 @@ class FastMCPFunction(ServedFunction):
     def body(self, isolation: str | None) -> AnyFunction:
         if isolation is None:
             return make_handler_body(self.name, self._unused_handler, self._sdk_contexts)
-        if self._has_injected_parameters():
+        own_parameters = inspect.signature(without_injected_parameters(self.tool.fn)).parameters
+        if own_parameters.keys() != self.signature.parameters.keys():
             raise ConfigurationError(
                 f"tool {self.name!r} runs in its own process, without the server: it can take a TaskContext, but no "
                 f"parameters that FastMCP injects"
@@ -201,11 +202,6 @@ class FastMCPFunction(ServedFunction):
         if task is None:
             raise ConfigurationError(f"tool {self.name!r} runs only as a task: call it through its server")
         return await self._call(task, arguments)
-
-    def _has_injected_parameters(self) -> bool:
-        return inspect.signature(without_injected_parameters(self.tool.fn)).parameters.keys() != (
-            self.signature.parameters.keys()
-        )
 
     async def _unused_handler(self, *_: object) -> None:
         """Placeholder handler that is never called: a FastMCP server runs its tools by name."""

@@ -16,7 +16,7 @@ from fastmcp.tools.base import InputRequiredToolResult, ToolResult
 from mcp.server.context import HandlerResult
 from mcp.server.lowlevel import Server
 from mcp_types import CallToolRequestParams, CallToolResult, InputRequiredResult, ListToolsResult
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from fastmcp import Context
 from raincheck.fastmcp.adapter import ServerAdapter, is_client_call
@@ -37,8 +37,6 @@ class RawAnswer(BaseModel):
 class FastMCPOutcome(BaseModel):
     """The outcome in FastMCP of a call that became no task, on its way through raincheck."""
 
-    model_config = ConfigDict(arbitrary_types_allowed=True)
-
     outcome: Any
 
 
@@ -57,7 +55,7 @@ class CallInterceptor(ServerExtension):
 
     def __init__(self, lowlevel: Server[Any], adapter: ServerAdapter) -> None:
         self._adapter = adapter
-        self._call, self._list = _handler_of(lowlevel, "tools/call"), _handler_of(lowlevel, "tools/list")
+        self.original_call, self._list = handler_of(lowlevel, "tools/call"), handler_of(lowlevel, "tools/list")
         self._serve: Handler | None = None
         self._direct_calls: DirectCalls | None = None
         self._fallback_names: frozenset[str] = frozenset()
@@ -76,7 +74,7 @@ class CallInterceptor(ServerExtension):
             return await self._serve(ctx, params)
         before = _incoming_call.set((ctx, params))
         try:
-            answer = await self._call(ctx, params)
+            answer = await self.original_call(ctx, params)
         finally:
             _incoming_call.reset(before)
         return answer.fields if isinstance(answer, RawAnswer) else answer
@@ -167,7 +165,8 @@ def _version_in(ctx: AnyContext) -> str | None:
     return extract_version_spec(cast("dict[str, Any]", meta)) if isinstance(meta, dict) else None
 
 
-def _handler_of(lowlevel: Server[Any], method: str) -> Handler:
+def handler_of(lowlevel: Server[Any], method: str) -> Handler:
+    """Return what serves a method that every FastMCP server has."""
     entry = lowlevel.get_request_handler(method)
-    assert entry is not None  # noqa: S101 - every FastMCP server has it
+    assert entry is not None  # noqa: S101 - as above
     return entry.handler

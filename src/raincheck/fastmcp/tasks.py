@@ -12,7 +12,7 @@ from mcp_types import CallToolRequestParams, PaginatedRequestParams, ToolAnnotat
 
 from raincheck.errors import ConfigurationError
 from raincheck.fastmcp.adapter import FastMCPFunction, ServerAdapter, has_name, lowlevel_of
-from raincheck.fastmcp.calls import CallInterceptor
+from raincheck.fastmcp.calls import CallInterceptor, handler_of
 from raincheck.fastmcp.tools import AnyFastMCP, expose_output_properties
 from raincheck.server.tasks import TASKS_ATTRIBUTE, TasksOptions
 from raincheck.server.tasks import Tasks as ServerTasks
@@ -79,17 +79,14 @@ class Tasks(ServerTasks):
                 f"server {server.name!r} has tasks already: attach them once, and remove FastMCP's TasksExtension"
             ) from error
         lowlevel.middleware.append(expose_output_properties)
-        original_handler = lowlevel.get_request_handler("tools/call")
         lowlevel.add_request_handler("tools/call", CallToolRequestParams, interceptor.call_original)
         try:
             super().__init__(self._adapter, store, namespace=namespace, **options)
+            task_handler = handler_of(lowlevel, "tools/call")
         finally:
-            task_handler = lowlevel.get_request_handler("tools/call")
-            if original_handler is not None:
-                lowlevel.add_request_handler("tools/call", CallToolRequestParams, original_handler.handler)
-        assert task_handler is not None  # noqa: S101 - just attached
+            lowlevel.add_request_handler("tools/call", CallToolRequestParams, interceptor.original_call)
         names = () if self.options.fallback_wait is None else self.options.fallback_tools
-        interceptor.set_handlers(task_handler.handler, self._direct_calls, frozenset(names))
+        interceptor.set_handlers(task_handler, self._direct_calls, frozenset(names))
         lowlevel.add_request_handler("tools/call", CallToolRequestParams, interceptor.call)
         lowlevel.add_request_handler("tools/list", PaginatedRequestParams, interceptor.list)
         self._adapter.catalog.on_new = self._enable_declared

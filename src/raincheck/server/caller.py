@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any, Literal, Self, TypeAlias, cast
@@ -47,47 +46,39 @@ USES_TASKS = "raincheck/uses-tasks"
 """Key in a connection's state for the fact that its caller has used tasks."""
 
 
-class Generation(StrEnum):
-    """Protocol generation in which a caller is served."""
-
-    V2025 = "2025-11-25"
-    V2026 = "2026-07-28"
-    FALLBACK = "plain"
-    """The caller can't use tasks."""
-
-
 @dataclass(frozen=True)
 class Caller:
     """The caller of a request, classified once by what the request and its connection declare."""
 
     ctx: AnyContext
-    generation: Generation
-    """Callers of 2025-11-25 need not declare that they can use tasks. A caller that declares its own tasks can, and so
-    can a caller that has used tasks on this connection."""
     is_modern: bool
     """Whether the protocol version of the request has tasks as an extension."""
     is_v2025: bool
     """Whether the protocol version of the request has tasks in the core protocol."""
-    takes_tasks: bool
-    """Whether the caller declared, in this very request, that it accepts tasks where the server decides."""
-    wants_task: bool
-    """Whether the caller itself requests a task, as callers of 2025-11-25 do."""
+    uses_tasks: bool
+    """Whether the caller can use tasks. Callers of 2025-11-25 need not declare that they can. A caller that declares
+    its own tasks can, and so can a caller that has used tasks on this connection."""
 
     @classmethod
     def of(cls, ctx: AnyContext) -> Self:
         """Classify the caller of a request."""
-        declared = ctx.session.client_capabilities
+        declared, is_v2025 = ctx.session.client_capabilities, ctx.protocol_version == v2025.VERSION
         if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
             takes_tasks = declared is not None and EXTENSION in (declared.extensions or {})
-            generation = Generation.V2026 if takes_tasks else Generation.FALLBACK
-            return cls(ctx, generation, is_modern=True, is_v2025=False, takes_tasks=takes_tasks, wants_task=False)
-        if ctx.protocol_version != v2025.VERSION:
-            return cls(ctx, Generation.FALLBACK, is_modern=False, is_v2025=False, takes_tasks=False, wants_task=False)
+            return cls(ctx, is_modern=True, is_v2025=False, uses_tasks=takes_tasks)
         has_tasks = declared is not None and declared.tasks is not None
-        uses_tasks = has_tasks or USES_TASKS in connection_of(ctx).state
-        generation = Generation.V2025 if uses_tasks else Generation.FALLBACK
-        wants_task = (ctx.params or {}).get("task") is not None
-        return cls(ctx, generation, is_modern=False, is_v2025=True, takes_tasks=False, wants_task=wants_task)
+        uses_tasks = is_v2025 and (has_tasks or USES_TASKS in connection_of(ctx).state)
+        return cls(ctx, is_modern=False, is_v2025=is_v2025, uses_tasks=uses_tasks)
+
+    @property
+    def takes_tasks(self) -> bool:
+        """Whether the caller declared, in this very request, that it accepts tasks where the server decides."""
+        return self.is_modern and self.uses_tasks
+
+    @property
+    def wants_task(self) -> bool:
+        """Whether the caller itself requests a task, as callers of 2025-11-25 do."""
+        return self.is_v2025 and (self.ctx.params or {}).get("task") is not None
 
     @property
     def accepts_task(self) -> bool:

@@ -24,7 +24,7 @@ from raincheck.server.runtime import ServerRuntime
 from raincheck.server.tools.policy import is_joined_by_arguments
 from raincheck.server.wait_policy import WaitPolicy
 from raincheck.tracebacks import text_logger
-from raincheck.wire import errors, v2026
+from raincheck.wire import errors
 from raincheck.wire.errors import error_of, is_protocol_error
 from raincheck.wire.fields import outcome_of
 from raincheck.wire.results import tool_result
@@ -152,9 +152,7 @@ class TaskRenderer:
     runtime: ServerRuntime
     wait_policy: WaitPolicy
 
-    async def render(
-        self, view: View, to_wire: Callable[..., object] = v2026.detailed_task, *, has_result: bool = True
-    ) -> dict[str, Any]:
+    async def render(self, view: View, to_wire: Callable[..., object], *, has_result: bool = True) -> dict[str, Any]:
         """Render a task for its owner with `to_wire`, which may omit the result, and record the retrieval.
 
         Raises:

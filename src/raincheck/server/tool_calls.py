@@ -19,7 +19,7 @@ from mcp_types import CallToolRequestParams, InputRequiredResult
 from raincheck.core.owner import Owner
 from raincheck.core.records import InputKind, Task, View
 from raincheck.core.values import Json
-from raincheck.server.caller import Caller, Generation, OwnerResolver, describe_caller
+from raincheck.server.caller import Caller, OwnerResolver, describe_caller
 from raincheck.server.disconnect import AbandonedCalls
 from raincheck.server.errors import ErrorMapping, invalid_params, missing_capability
 from raincheck.server.fallback.tools import FallbackToolCalls
@@ -102,7 +102,7 @@ class ToolCalls:
         A caller that could have requested a task, and did not, waits for the result: it expects no other answer.
         """
         longest = self.runtime.options.fallback_wait
-        if longest is None or tool.policy.mode == "forbidden" or caller.generation is not Generation.FALLBACK:
+        if longest is None or tool.policy.mode == "forbidden" or caller.uses_tasks:
             return None
         return choose_fallback_wait(tool.policy, self.wait_policy.estimate_duration(tool.name), longest).seconds
 

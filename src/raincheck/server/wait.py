@@ -107,7 +107,8 @@ class CallWaiter:
             ):
                 async for last in views:
                     reported = await _report_progress(caller, last.task, reported)
-                    if not last.inputs or _is_asked_during_wait(caller, last):
+                    is_asked = not caller.is_modern and any(map(caller.can_answer, last.inputs))
+                    if is_asked or not last.inputs:
                         continue
                     if caller.takes_tasks:
                         return last
@@ -143,8 +144,3 @@ async def _report_progress(caller: Caller, task: Task, reported: float) -> float
         return reported
     await caller.ctx.session.report_progress(progress.done, progress.total, task.status_message)
     return progress.done
-
-
-def _is_asked_during_wait(caller: Caller, view: View) -> bool:
-    """Return whether any of the task's input requests is sent to its caller during the wait."""
-    return not caller.is_modern and any(caller.can_answer(request) for request in view.inputs)

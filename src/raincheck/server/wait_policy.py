@@ -12,7 +12,6 @@ probably has left, estimated from how long tasks of the same tool take, or witho
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Self
 
 from raincheck.clock import Clock
@@ -79,7 +78,8 @@ class WaitPolicy:
             return min(max(waited / INTERVAL_DIVISOR, MIN_INTERVAL), MAX_INPUT_INTERVAL)
         passed = max((now - task.created_at).total_seconds(), 0.0)
         estimated = self.estimate_duration(task.tool.name).remaining_after(passed)
-        left = max(_seconds_until(task.due_at, now), estimated or 0.0)
+        until_due = 0.0 if task.due_at is None else (task.due_at - now).total_seconds()
+        left = max(until_due, estimated or 0.0)
         return min(max(left / INTERVAL_DIVISOR, passed / (2 * INTERVAL_DIVISOR), MIN_INTERVAL), MAX_INTERVAL)
 
     def poll_interval_ms(self, task: Task) -> int:
@@ -120,10 +120,6 @@ class PollsInFlight:
 
     def __exit__(self, _: object, __: object, ___: object) -> None:
         self.count -= 1
-
-
-def _seconds_until(moment: datetime | None, now: datetime) -> float:
-    return 0.0 if moment is None else (moment - now).total_seconds()
 
 
 MIN_SAMPLES = 10

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any, Self, assert_never
 
 from raincheck.core.lifecycle import Phase
-from raincheck.core.records import InputKind, InputRequest, Task, View
+from raincheck.core.records import InputKind, InputRequest, Progress, Task, View
 from raincheck.core.values import Json
 from raincheck.errors import CancelRefused, ConfigurationError
 from raincheck.wire.fields import as_list, as_object, format_timestamp, request_of
@@ -88,7 +88,7 @@ def describe_task(task: Task, max_length: int = MAX_TEXT_LENGTH) -> str:
     phase = PHASE_TEXT.get(task.phase, "is still running")
     if task.open_inputs or task.is_error:
         phase = "ended with an error" if task.is_error else "waits for an answer"
-    amount = [] if task.progress is None or task.is_terminal else [_amount(task)]
+    amount = [] if task.progress is None or task.is_terminal else [_amount(task.progress)]
     message = [] if not task.status_message else [clip_text(task.status_message, max_length)]
     # A default status message only repeats the phase.
     details = ", ".join(text for text in dict.fromkeys(amount + message) if text != task.phase)
@@ -121,10 +121,8 @@ def clip_text(text: str, max_length: int = MAX_TEXT_LENGTH) -> str:
     return text if len(text) <= max_length else text[: max_length - 1] + "…"
 
 
-def _amount(task: Task) -> str:
-    assert task.progress is not None  # noqa: S101 - checked by the caller
-    total = task.progress.total
-    return f"{task.progress.done:g} done" if total is None else f"{task.progress.done:g} of {total:g}"
+def _amount(progress: Progress) -> str:
+    return f"{progress.done:g} done" if progress.total is None else f"{progress.done:g} of {progress.total:g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,12 +346,15 @@ class FallbackMessages:
     def _input_required(self, task: Task, questions: Sequence[InputRequest], prefix: str = "") -> dict[str, Any]:
         calls: list[dict[str, Json]] = []
         lines: list[str] = []
+        last: list[str] = []
         for question in questions:
             description = describe_question(question)
             key: dict[str, Json] = {"key": question.key} if len(questions) > 1 else {}
             calls.append({"task_id": task.id, **key, "answer": description.example_answer})
             lines.append(f"{description.text}\nThen call {_call(self.tools.answer, calls[-1])}.")
-        first, last = f"{prefix}{task.tool.name} waits for an answer.", self._describe_decline(task, questions)
+            if description.may_decline:
+                last = [self._describe_decline(task, questions)]
+        first = f"{prefix}{task.tool.name} waits for an answer."
         text = "\n".join((first, *lines, *last))
         while len(text) > MAX_ANSWER_LENGTH and len(lines) > 1:
             lines.pop()
@@ -364,14 +365,11 @@ class FallbackMessages:
         meta = {TASK_META_KEY: task.id, TOOLS_META_KEY: asdict(self.tools)}
         return _result(text, _task_fields(task) | fields) | {"_meta": meta}
 
-    def _describe_decline(self, task: Task, questions: Sequence[InputRequest]) -> list[str]:
-        """Describe how to decline, if a question may be declined."""
-        if not any(describe_question(question).may_decline for question in questions):
-            return []
+    def _describe_decline(self, task: Task, questions: Sequence[InputRequest]) -> str:
         if len(questions) > 1:
-            return ['If the user declines one, make its call with "action": "decline" in place of "answer".']
+            return 'If the user declines one, make its call with "action": "decline" in place of "answer".'
         arguments = {"task_id": task.id, "action": "decline"}
-        return [f"If the user declines, call {_call(self.tools.answer, arguments)}."]
+        return f"If the user declines, call {_call(self.tools.answer, arguments)}."
 
 
 def error_result(text: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from mcp.server.context import HandlerResult
 from mcp.server.lowlevel import Server
 from mcp_types import PaginatedRequestParams
 
-from raincheck.server.caller import Caller, Generation, OwnerResolver
+from raincheck.server.caller import Caller, OwnerResolver
 from raincheck.server.sdk_compat import AnyContext, fields_of
 from raincheck.server.tools.registry import ToolRegistry
 from raincheck.tracebacks import text_logger
@@ -99,7 +99,7 @@ class FallbackToolList:
         """Return the server's tool list, for a caller without tasks as the caller sees it."""
         page = fields_of(result)
         self._record(tool["name"] for tool in page.get("tools", ()))
-        if caller.generation is not Generation.FALLBACK:
+        if caller.uses_tasks:
             return result
         own_tools: list[dict[str, Any]] = [
             allow_task_output(tool) if self._may_be_task(tool["name"]) else tool for tool in page.get("tools", ())

@@ -34,11 +34,6 @@ def arguments_key(tool: str, arguments: Mapping[str, Json]) -> str:
     return ARGUMENTS_KEY_PREFIX + digest_request(tool, arguments)
 
 
-def escape_caller_key(key: str) -> str:
-    """Return a caller's own key so that it is never taken for a derived one."""
-    return f"a caller's: {key}" if key.startswith(ARGUMENTS_KEY_PREFIX) else key
-
-
 def is_joined_by_arguments(task: Task) -> bool:
     return task.idempotency_key is not None and task.idempotency_key.startswith(ARGUMENTS_KEY_PREFIX)
 
@@ -129,7 +124,9 @@ class TaskPolicy:
             InvalidValue: there should be a key, and it is not a string.
         """
         if meta is not None and IDEMPOTENCY_META_KEY in meta:
-            return escape_caller_key(_require_text(meta[IDEMPOTENCY_META_KEY], f"`_meta[{IDEMPOTENCY_META_KEY!r}]`"))
+            key = _require_text(meta[IDEMPOTENCY_META_KEY], f"`_meta[{IDEMPOTENCY_META_KEY!r}]`")
+            # It is never taken for a derived one.
+            return f"a caller's: {key}" if key.startswith(ARGUMENTS_KEY_PREFIX) else key
         if self.idempotency is None or not owner.may_list:
             return None
         if callable(self.idempotency):
