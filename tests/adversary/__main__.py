@@ -4,11 +4,12 @@ import argparse
 import asyncio
 import random
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
 
 from tests.adversary.outcome import Outcome
 
-Attack = Callable[[random.Random, float], Awaitable[Outcome]]
+Attack = Callable[[random.Random, float], Coroutine[Any, Any, Outcome]]
 """Attacks for this many seconds, with everything random drawn from the generator."""
 
 ATTACKS: Mapping[str, tuple[Attack, float]] = {}
