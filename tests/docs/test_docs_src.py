@@ -148,7 +148,7 @@ async def test_the_raw_requests_of_the_older_protocol_in_the_docs_are_answered()
     *_, script = curls_of(ROOT / "docs/howto/call-tasks.md")
     hello, initialized, call, get_it, result = bodies_of(script)
     headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
-    async with serving(reports.mcp.streamable_http_app()) as url, httpx2.AsyncClient(timeout=30) as client:
+    async with serving(reports.mcp.streamable_http_app()) as url, httpx2.AsyncClient(timeout=300) as client:
 
         async def ask(body: str) -> dict[str, Any]:
             answer = await client.post(url, headers=headers, content=body)

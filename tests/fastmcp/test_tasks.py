@@ -73,7 +73,7 @@ def test_a_fastmcp_without_a_needed_private_name_is_refused_at_once(monkeypatch:
 @pytest.mark.cold
 def test_without_fastmcp_the_error_says_how_to_install_it() -> None:
     program = "import sys; sys.modules['fastmcp'] = None; import raincheck.fastmcp"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert "pip install 'raincheck[fastmcp]'" in done.stderr
 
 

@@ -19,7 +19,6 @@ def drive(node: Node, folder: Path, *arguments: str) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
     )
     steps = {step["step"]: step["ok"] for step in map(json.loads, done.stdout.splitlines())}
     assert steps == {"compute": True, "confirm": True, "cancel": True}, f"{done.stdout}\n{done.stderr}"

@@ -30,7 +30,7 @@ def test_a_task_is_reported_on_stderr_and_its_result_is_printed(url: str) -> Non
     assert process.stderr.readline().startswith("raincheck: build is task 0")
     assert process.stderr.readline() == "raincheck: build: working, 0 of 3, part 1\n"
     Path("hold").unlink()
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate()
     assert process.returncode == 0
     assert json.loads(out) == {"parts": 3, "colour": "blue", "tags": ["a", "b"]}
     assert err.splitlines()[-1].startswith("raincheck: build: completed")
@@ -151,7 +151,7 @@ def test_a_signal_without_a_terminal_does_not_cancel_the_task(url: str, number: 
     assert process.stderr is not None
     assert "is task" in process.stderr.readline()
     process.send_signal(number)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate()
     assert process.returncode == 4
     assert "hold keeps running as task" in err
 

@@ -148,7 +148,7 @@ def command(roles: str) -> list[str]:
 
 
 def test_there_are_no_colours_where_there_is_no_terminal(roles: str) -> None:
-    done = subprocess.run(command(roles), capture_output=True, check=False, timeout=60)
+    done = subprocess.run(command(roles), capture_output=True, check=False)
     assert done.returncode == 0
     assert b"passed" in done.stdout
     assert b"\x1b" not in done.stdout
@@ -179,7 +179,7 @@ def read_terminal(terminal: int) -> bytes:
 @pytest.mark.cold
 def test_without_the_extra_the_program_says_what_to_install() -> None:
     script = f"import sys; sys.modules['typer'] = None; {MAIN}"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     how = "pip install 'raincheck[cli]' (in a clone: pip install '.[cli]')"
     assert done.stderr == f"raincheck: 'typer' is missing: install it with {how}\n"

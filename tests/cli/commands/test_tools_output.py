@@ -28,7 +28,7 @@ logging.warning("logged")
 def test_output_of_the_module_does_not_corrupt_the_json() -> None:
     write(NOISY)
     command = [sys.executable, "-c", MAIN, "tools", "reports.py", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0
     assert len(json.loads(done.stdout)) == 3
     for word in ("printed", "by a shell", "logged"):
@@ -38,7 +38,7 @@ def test_output_of_the_module_does_not_corrupt_the_json() -> None:
 def test_there_are_no_colours_where_there_is_no_terminal() -> None:
     write()
     command = [sys.executable, "-c", MAIN, "tools", "reports.py"]
-    done = subprocess.run(command, capture_output=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, check=False)
     assert done.returncode == 0
     assert b"crunch" in done.stdout
     assert b"\x1b" not in done.stdout

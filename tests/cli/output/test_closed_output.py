@@ -31,7 +31,7 @@ async def greet(name: str) -> str:
 def run(folder: Path, *words: str, to: IO[str] | int = subprocess.PIPE) -> "subprocess.CompletedProcess[str]":
     env = environment(XDG_STATE_HOME=str(folder))
     return subprocess.run(
-        [PROGRAM, *words], stdout=to, stderr=subprocess.PIPE, cwd=folder, env=env, text=True, check=False, timeout=60
+        [PROGRAM, *words], stdout=to, stderr=subprocess.PIPE, cwd=folder, env=env, text=True, check=False
     )
 
 
@@ -62,7 +62,7 @@ def test_a_closed_stdout_does_not_lose_a_result(folder: Path) -> None:
     env = environment(XDG_STATE_HOME=str(folder))
     line = f"{PROGRAM} call '{PROGRAM} serve server.py' greet name=Ada >&-"
     called = subprocess.run(
-        ["/bin/sh", "-c", line], stderr=subprocess.PIPE, cwd=folder, env=env, text=True, check=False, timeout=60
+        ["/bin/sh", "-c", line], stderr=subprocess.PIPE, cwd=folder, env=env, text=True, check=False
     )
     assert (called.returncode, "stdout is closed" in called.stderr) == (1, True)
     assert len(open_calls(folder)) == 1

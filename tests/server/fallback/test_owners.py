@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from raincheck import Owner, TaskContext
+from raincheck import Owner, RetryPolicy, TaskContext
 from tests.server.test_owners import make_with_tokens
 from tests.support.server.example import ExampleServer
 from tests.support.server.fallback.hosts import (
@@ -53,9 +53,11 @@ async def test_another_owners_task_looks_exactly_like_an_unknown_one_in_all_fall
     received = add_greeting(server, "ask")
     gate = add_gated(server, "work")
 
-    @server.tasks.tool
-    async def break_down(task: TaskContext) -> str:
-        await task.sleep(0.3)
+    may_fail = asyncio.Event()
+
+    @server.tasks.tool(retry=RetryPolicy(attempts=1))
+    async def break_down() -> str:
+        await may_fail.wait()
         raise ValueError("secret")
 
     tool = {"asking": "ask", "failed": "break_down"}.get(state, "work")
@@ -66,6 +68,10 @@ async def test_another_owners_task_looks_exactly_like_an_unknown_one_in_all_fall
             await alice.call("task_wait", {"task_id": task_id})
         elif state == "cancelled":
             await alice.call("task_cancel", {"task_id": task_id})
+        elif state == "failed":
+            may_fail.set()
+            while (await alice.call("task_status", {"task_id": task_id}))["structuredContent"]["status"] == "working":
+                await alice.call("task_wait", {"task_id": task_id})
         before = await alice.call("task_status", {"task_id": task_id})
         for other in (BOB, {}):
             async with hosts.host(version, headers=other) as bob:

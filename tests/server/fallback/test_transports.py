@@ -132,7 +132,7 @@ class RestartableServer:
         """A host that is not verified, but recognized by the header that it sends."""
         headers = {"authorization": "Bearer of mine"}
         url = f"http://127.0.0.1:{self.port}/mcp"
-        async with httpx2.AsyncClient(timeout=10, trust_env=False) as client:
+        async with httpx2.AsyncClient(timeout=300, trust_env=False) as client:
             if version == MODERN:
                 yield Model(Caller(HttpTransport(url, client), capabilities={}, headers=headers), SystemClock())
                 return

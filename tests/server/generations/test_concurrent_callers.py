@@ -182,7 +182,7 @@ async def pair(transport: HttpTransport, name: str) -> AsyncGenerator[tuple[Elic
 async def run_pair(url: str, name: str) -> None:
     """Both do all there is to do, at the same time; and then each looks at what the other did."""
     # With connections of their own: one pool for all of them looks through all for each request. None is encrypted.
-    client = httpx2.AsyncClient(timeout=60, trust_env=False, verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    client = httpx2.AsyncClient(timeout=300, trust_env=False, verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
     async with client, pair(HttpTransport(url, client), name) as (old, new):
         earlier, later = Earlier(old), Later(new)
         async with asyncio.TaskGroup() as group:

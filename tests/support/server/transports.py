@@ -140,7 +140,7 @@ async def in_memory(server: MCPServer[Any] | Server[Any]) -> AsyncGenerator[Memo
 @asynccontextmanager
 async def over_http(app: ASGIApp, path: str = "/mcp") -> AsyncGenerator[HttpTransport]:
     """Serve over real HTTP on a free port, in this event loop, and connect."""
-    async with running_app(app, path) as url, httpx2.AsyncClient(timeout=30, trust_env=False) as client:
+    async with running_app(app, path) as url, httpx2.AsyncClient(timeout=300, trust_env=False) as client:
         yield HttpTransport(url, client)
 
 

@@ -185,7 +185,7 @@ class Watching:
         return self.program.stdout.readline().decode()
 
     def end(self) -> tuple[int, str]:
-        _, stderr = self.program.communicate(timeout=30)
+        _, stderr = self.program.communicate()
         return self.program.returncode, stderr.decode()
 
 

@@ -93,7 +93,7 @@ def test_without_the_extra_the_error_says_what_to_install() -> None:
     # In a process of its own: modules that are imported twice leave this one with two copies.
     script = "import sys; sys.modules['yaml'] = None; from raincheck.cli import main; main()"
     command = [sys.executable, "-c", script, "workflow", "check", "flows.yaml"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "pip install 'raincheck[workflows]'" in done.stderr
 
