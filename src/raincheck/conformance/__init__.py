@@ -10,38 +10,23 @@ from typing import TYPE_CHECKING
 from raincheck._lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from raincheck.conformance.caller import Timings
-    from raincheck.conformance.check import Check
-    from raincheck.conformance.checks import CHECKS
-    from raincheck.conformance.connection import CommunicationError
-    from raincheck.conformance.requirements import CheckOutcome, RequirementLevel
-    from raincheck.conformance.roles import Role, load_roles
-    from raincheck.conformance.run import CheckResult, Report, run_suite
-    from raincheck.conformance.suite import ConformanceWarning, V2025Contract
-    from raincheck.conformance.transport import ConformanceTarget
-
-__all__ = [
-    "CHECKS",
-    "Check",
-    "CheckOutcome",
-    "CheckResult",
-    "CommunicationError",
-    "ConformanceTarget",
-    "ConformanceWarning",
-    "Report",
-    "RequirementLevel",
-    "Role",
-    "Timings",
-    "V2025Contract",
-    "load_roles",
-    "run_suite",
-]
-
-
-# Imported on first use: only parts of the suite need pytest and an HTTP client.
-if not TYPE_CHECKING:
-    # Hidden from type checkers, so that they report names that do not exist.
-    __getattr__ = lazy_exports(
+    from raincheck.conformance.caller import Timings as Timings
+    from raincheck.conformance.check import Check as Check
+    from raincheck.conformance.checks import CHECKS as CHECKS
+    from raincheck.conformance.connection import CommunicationError as CommunicationError
+    from raincheck.conformance.requirements import CheckOutcome as CheckOutcome
+    from raincheck.conformance.requirements import RequirementLevel as RequirementLevel
+    from raincheck.conformance.roles import Role as Role
+    from raincheck.conformance.roles import load_roles as load_roles
+    from raincheck.conformance.run import CheckResult as CheckResult
+    from raincheck.conformance.run import Report as Report
+    from raincheck.conformance.run import run_suite as run_suite
+    from raincheck.conformance.suite import ConformanceWarning as ConformanceWarning
+    from raincheck.conformance.suite import V2025Contract as V2025Contract
+    from raincheck.conformance.transport import ConformanceTarget as ConformanceTarget
+else:
+    # Imported on first use: only parts of the suite need pytest and an HTTP client.
+    __all__, __getattr__, __dir__ = lazy_exports(
         __name__,
         {
             "raincheck.conformance.caller": "Timings",

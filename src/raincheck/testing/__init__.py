@@ -14,33 +14,20 @@ from typing import TYPE_CHECKING
 from raincheck._lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from raincheck.testing.clock import FakeClock
-    from raincheck.testing.crash_points import CrashPlan, SimulatedCrash, enumerate_crashes
-    from raincheck.testing.dispatcher_contract import DispatcherContract
-    from raincheck.testing.harness import StoreHarness
-    from raincheck.testing.invariants import InvariantViolation, check_invariants
-    from raincheck.testing.state_machine import StoreMachine
-    from raincheck.testing.store_contract import StoreContract
-
-__all__ = [
-    "CrashPlan",
-    "DispatcherContract",
-    "FakeClock",
-    "InvariantViolation",
-    "SimulatedCrash",
-    "StoreContract",
-    "StoreHarness",
-    "StoreMachine",
-    "check_invariants",
-    "enumerate_crashes",
-]
-
-
-# Imported on first use: the pytest plugin lives in this package too, and pytest loads it in every environment that has
-# raincheck installed, with or without the `testing` extra.
-if not TYPE_CHECKING:
-    # Hidden from type checkers, so that they report names that do not exist.
-    __getattr__ = lazy_exports(
+    from raincheck.testing.clock import FakeClock as FakeClock
+    from raincheck.testing.crash_points import CrashPlan as CrashPlan
+    from raincheck.testing.crash_points import SimulatedCrash as SimulatedCrash
+    from raincheck.testing.crash_points import enumerate_crashes as enumerate_crashes
+    from raincheck.testing.dispatcher_contract import DispatcherContract as DispatcherContract
+    from raincheck.testing.harness import StoreHarness as StoreHarness
+    from raincheck.testing.invariants import InvariantViolation as InvariantViolation
+    from raincheck.testing.invariants import check_invariants as check_invariants
+    from raincheck.testing.state_machine import StoreMachine as StoreMachine
+    from raincheck.testing.store_contract import StoreContract as StoreContract
+else:
+    # Imported on first use: the pytest plugin lives in this package too, and pytest loads it in every environment that
+    # has raincheck installed, with or without the `testing` extra.
+    __all__, __getattr__, __dir__ = lazy_exports(
         __name__,
         {
             "raincheck.testing.clock": "FakeClock",
