@@ -1,12 +1,11 @@
 """Queries over all documents, and changes of them."""
 
-from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from raincheck.core.change import Change, Creation, create
+from raincheck.core.change import Creation, create
 from raincheck.core.commands import Cancel, Command, Complete, Note, Release, Signal
 from raincheck.core.histogram import DurationHistogram
 from raincheck.core.lifecycle import Phase
@@ -16,6 +15,7 @@ from raincheck.core.records import Task, TaskId
 from raincheck.core.values import encode
 from raincheck.errors import AlreadyRecorded, QuotaExceeded, StaleChange, TaskNotFound
 from raincheck.stores.documents import Documents, TaskDocument
+from raincheck.stores.requests import ClaimRequest
 from tests.support.core.tasks import CLAIM, LIMITS, START, at, change, new
 
 BRIEF = Retention(keep=timedelta(seconds=60))
@@ -192,28 +192,23 @@ def test_only_live_children_are_found() -> None:
     assert found.phase is Phase.CANCELLED
 
 
-class ExampleStartRequest:
-    """Starts a new task if no other task is live."""
-
-    def decide_direct_start(self, new: Task, live: Iterable[Task], now: datetime) -> list[Change]:
-        return [] if list(live) else [change(new, CLAIM, (now - START).total_seconds())]
-
-
 def test_a_direct_start_is_decided_for_new_tasks_only_and_serves_their_queue() -> None:
     documents, key = Documents(), {"idempotency_key": "key", "request_digest": "digest"}
-    first = documents.create(_creation(1, **key), NO_QUOTA, START, ExampleStartRequest())
+    request = ClaimRequest("reports", frozenset({_creation().task.tool}), "worker", timedelta(seconds=30), 1)
+    first = documents.create(_creation(1, **key), NO_QUOTA, START, request)
     assert (first.phase, documents.find(first.id), documents.served_turns) == (
         Phase.RUNNING,
         first,
         {("reports", 0): 1},
     )
     assert len(documents[first.id].history) == 2
-    assert documents.create(_creation(1, **key), NO_QUOTA, START, ExampleStartRequest()) == first
-    second = documents.create(_creation(2), NO_QUOTA, START, ExampleStartRequest())
+    assert documents.create(_creation(1, **key), NO_QUOTA, START, request) == first
+    _add(documents, 3)
+    second = documents.create(_creation(2), NO_QUOTA, START, request)
     assert (second.phase, documents.find(second.id)) == (Phase.QUEUED, second)
     waiting = Documents()
     queued = _add(waiting, 1, **key)
-    assert waiting.create(_creation(1, **key), NO_QUOTA, START, ExampleStartRequest()) == queued
+    assert waiting.create(_creation(1, **key), NO_QUOTA, START, request) == queued
     assert waiting.served_turns == {}
 
 

@@ -56,13 +56,13 @@ TestADecliningStoreAgreesWithTheModel = DecliningMachine.TestCase
 
 
 def test_a_failed_transaction_restores_turns_and_served_turns() -> None:
-    documents, clock = IndexedDocuments(), FakeClock()
+    documents, clock = IndexedDocuments(publish=lambda _: None), FakeClock()
     harness = StoreHarness(MemoryStore(), clock)
     tasks = [documents.create(harness.creation(), NO_QUOTA, clock.now()) for _ in range(3)]
     before, served = documents.claim_order(), documents.served_turns
 
     def fail() -> None:
-        with documents.transaction():
+        with documents:
             started = [decide(task, Claim("worker", LEASE), clock.now()) for task in tasks[:2]]
             documents.commit_claims([change for change in started if change is not None])
             documents.create(harness.creation(id=TaskId("new")), NO_QUOTA, clock.now())
@@ -98,7 +98,7 @@ def outcome(documents: Documents, do: Callable[[Documents, datetime], object], n
     try:
         if not isinstance(documents, IndexedDocuments):
             return do(documents, now)
-        with documents.transaction():
+        with documents:
             return do(documents, now)
     except RaincheckError as error:
         return f"{type(error).__name__}: {error}"
@@ -114,7 +114,7 @@ STEPS = st.tuples(st.sampled_from(["create", "create with a key", "end", "prune"
 
 @given(st.lists(STEPS, min_size=5, max_size=30))
 def test_the_indexes_find_the_same_as_a_full_scan(steps: list[tuple[str, bool, int]]) -> None:
-    indexed, clock = IndexedDocuments(), FakeClock()
+    indexed, clock = IndexedDocuments(publish=lambda _: None), FakeClock()
     harness = StoreHarness(MemoryStore(), clock)
     for operation, is_alices, seconds in steps:
         now = clock.advance(seconds)

@@ -12,7 +12,7 @@ from collections import Counter, UserDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Protocol, Self
+from typing import Self
 
 from raincheck.core.change import Change, Creation
 from raincheck.core.effects import (
@@ -31,7 +31,7 @@ from raincheck.core.policies import NO_QUOTA, Quota
 from raincheck.core.records import Artifact, HistoryEntry, InputRequest, Journal, Lease, Step, Task, TaskId, Tool, View
 from raincheck.core.values import Payload
 from raincheck.errors import AlreadyRecorded, StaleChange, TaskNotFound
-from raincheck.stores.requests import check_states_scope
+from raincheck.stores.requests import ClaimRequest, check_states_scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,14 +157,6 @@ def _with_latest(artifacts: tuple[Artifact, ...], changes: tuple[Artifact, ...])
     return tuple(latest[name] for name in sorted(latest))
 
 
-class DirectStartRequest(Protocol):
-    """An offer to run a task that is being created."""
-
-    def decide_direct_start(self, new: Task, live: Iterable[Task], now: datetime) -> Sequence[Change]:
-        """Return the changes that start its attempt; none if the creator can't run it, or other work waits for it."""
-        ...
-
-
 class Documents(UserDict[TaskId, TaskDocument]):
     """Documents by id, within a transaction. If an operation raises, the caller must discard its partial changes."""
 
@@ -230,7 +222,7 @@ class Documents(UserDict[TaskId, TaskDocument]):
 
     # Changes.
 
-    def create(self, creation: Creation, quota: Quota, now: datetime, claim: DirectStartRequest | None = None) -> Task:
+    def create(self, creation: Creation, quota: Quota, now: datetime, claim: ClaimRequest | None = None) -> Task:
         """Return the new task or, where the same request already used its idempotency key, the task that has the key.
 
         With an offer, an attempt on the new task starts with it, if no other task is overtaken.

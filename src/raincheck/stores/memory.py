@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import takewhile
+from typing import Self
 
 from raincheck.clock import SteadyClock
 from raincheck.core.change import Change, Creation
@@ -59,10 +60,14 @@ class IndexedDocuments(Documents):
 
     Creation and pruning do not scan either: keys and expiring tasks have indexes, and tasks are counted per owner as
     they are created and deleted.
+
+    As a context manager, it is a transaction: its writes take effect whole or not at all, and then the changed tasks
+    are published.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, publish: Callable[[Iterable[TaskId]], None]) -> None:
         super().__init__()
+        self._publish = publish
         self._live: dict[TaskId, TaskDocument] = {}
         self._queued: dict[TaskId, TaskDocument] = {}
         self._live_children: defaultdict[TaskId, dict[TaskId, TaskDocument]] = defaultdict(dict)
@@ -76,23 +81,22 @@ class IndexedDocuments(Documents):
         self._before: dict[TaskId, TaskDocument | None] = {}
         self._saved = self.served_turns, self.durations
 
-    def transaction(self, publish: Callable[[Iterable[TaskId]], None] | None = None) -> "MemoryTransaction":
-        """Return a transaction: its writes take effect whole or not at all. Then the changed tasks are published."""
-        return MemoryTransaction(self, publish)
-
-    def begin(self) -> None:
+    def __enter__(self) -> Self:
         self._before, self._saved = {}, (self.served_turns, self.durations)
+        return self
 
-    def roll_back(self) -> None:
-        """Restore the documents as they were at `begin`."""
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if error is None:
+            self._publish(filter(self._is_changed, self._before))
+            return
         self.served_turns, self.durations = self._saved
         for task_id, document in self._before.items():
             self._put(task_id, document)
 
-    @property
-    def changed(self) -> Iterable[TaskId]:
-        """The tasks that were written since `begin`."""
-        return self._before.keys()
+    def _is_changed(self, task_id: TaskId) -> bool:
+        """Return whether feeds report what was written of a task. A heartbeat is not a change: the version stays."""
+        before, after = self._before[task_id], self.data.get(task_id)
+        return before is None or after is None or before.task.version != after.task.version
 
     def live(self) -> Iterable[Task]:
         return [document.task for document in self._live.values()]
@@ -187,26 +191,6 @@ class IndexedDocuments(Documents):
                 del self._live_children[task.parent_id]
 
 
-class MemoryTransaction:
-    """Writes to documents, whole or not at all. A class and not a generator, which is slower: every task takes two."""
-
-    __slots__ = ("_documents", "_publish")
-
-    def __init__(self, documents: IndexedDocuments, publish: Callable[[Iterable[TaskId]], None] | None) -> None:
-        self._documents = documents
-        self._publish = publish
-
-    def __enter__(self) -> IndexedDocuments:
-        self._documents.begin()
-        return self._documents
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if error is not None:
-            self._documents.roll_back()
-        elif self._publish is not None:
-            self._publish(self._documents.changed)
-
-
 def _owner_key(task: Task) -> Hashable:
     return task.namespace, task.owner.key
 
@@ -222,9 +206,9 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self.capabilities = Capabilities(durable=False, shared=False, clock=SteadyClock())
-        self._documents = IndexedDocuments()
-        self._secrets: dict[str, bytes] = {}
         self._feeds = ChangeBroadcaster()
+        self._documents = IndexedDocuments(self._feeds.publish)
+        self._secrets: dict[str, bytes] = {}
         self._is_open = False
 
     def __repr__(self) -> str:
@@ -245,17 +229,17 @@ class MemoryStore:
     async def create(
         self, creation: Creation, *, quota: Quota, now: datetime, claim: ClaimRequest | None = None
     ) -> Task:
-        with self._transaction() as documents:
+        with self._require_open() as documents:
             return documents.create(creation, quota, now, claim)
 
     async def commit(self, changes: Sequence[Change]) -> None:
         check_distinct_tasks(changes)
-        with self._transaction() as documents:
+        with self._require_open() as documents:
             for change in changes:
                 documents.commit(change)
 
     async def claim(self, request: ClaimRequest, *, now: datetime) -> tuple[Task, ...]:
-        with self._transaction() as documents:
+        with self._require_open() as documents:
             for change in request.decide_wakeups(documents.live(), now):
                 documents.commit(change)
             return documents.commit_claims(request.decide_claims(documents.claim_order(), now))
@@ -265,23 +249,20 @@ class MemoryStore:
         return find_next_due(documents.live(), namespace, tools)
 
     async def extend_leases(self, held: Sequence[HeldAttempt], *, until: datetime) -> frozenset[TaskId]:
-        documents = self._require_open()
-        # Without feeds: a heartbeat is not a change.
-        with documents.transaction():
+        with self._require_open() as documents:
             return frozenset(
                 attempt.task_id for attempt in held if not documents.extend_lease(attempt.task_id, attempt.fence, until)
             )
 
     async def release_key(self, task_id: TaskId, key: str) -> None:
-        documents = self._require_open()
-        with documents.transaction():
+        with self._require_open() as documents:
             documents.release_key(task_id, key)
 
     async def list_overdue(self, *, now: datetime, limit: int) -> tuple[Task, ...]:
         return find_overdue(self._require_open().live(), now=now, limit=limit)
 
     async def prune(self, *, now: datetime, limit: int, only: Sequence[TaskId] | None = None) -> tuple[TaskId, ...]:
-        with self._transaction() as documents:
+        with self._require_open() as documents:
             return documents.prune(now, clamp_limit(limit), only)
 
     async def load(self, task_id: TaskId, scope: Scope, *, now: datetime) -> Task:
@@ -332,9 +313,6 @@ class MemoryStore:
     def listen(self) -> AbstractContextManager[ChangeFeed]:
         self._require_open()
         return self._feeds.listen()
-
-    def _transaction(self) -> MemoryTransaction:
-        return self._require_open().transaction(self._feeds.publish)
 
     def _require_open(self) -> IndexedDocuments:
         if not self._is_open:
