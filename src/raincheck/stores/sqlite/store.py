@@ -23,10 +23,7 @@ from raincheck.core.records import Task, TaskId
 from raincheck.errors import ConfigurationError, StoreError, StoreUnavailable
 from raincheck.stores.base import Capabilities
 from raincheck.stores.change_feed import ChangeBroadcaster, ChangeFeed
-from raincheck.stores.requests import (
-    ClaimRequest,
-    HeldAttempt,
-)
+from raincheck.stores.requests import ClaimRequest, HeldAttempt
 from raincheck.stores.sql import to_datetime
 from raincheck.stores.sql_store import Plan, SqlStore
 from raincheck.stores.sqlite import writes
@@ -42,8 +39,14 @@ from raincheck.stores.sqlite.connection import (
     prepare_file,
 )
 from raincheck.stores.sqlite.migrate import shipped_migrations
-from raincheck.stores.sqlite.threads import ConnectionThread, GroupCommitThread, close_threads, open_threads
-from raincheck.stores.sqlite.writes import QUERIES
+from raincheck.stores.sqlite.threads import (
+    ConnectionThread,
+    GroupCommitThread,
+    WriteResult,
+    close_threads,
+    open_threads,
+)
+from raincheck.stores.sqlite.writes import QUERIES, SqliteTables
 from raincheck.stores.url import Synchronous
 
 logger = logging.getLogger(__name__)
@@ -238,14 +241,13 @@ class SqliteStore(SqlStore):
         return await self._require_open(self._reader).submit(partial(writes.run_read, plan=plan))
 
     async def _write(self, plan: Callable[[], Plan[T]]) -> T:
-        return await self._transact(partial(writes.write_plan, plan=plan))
+        return await self._transact(lambda tables: tables.run(plan()))
 
-    async def _transact(self, write: Callable[[sqlite3.Connection], writes.WriteResult[T]]) -> T:
+    async def _transact(self, write: Callable[[SqliteTables], T]) -> T:
         return (await self._require_open(self._writer).submit(partial(self._write_and_log, write))).result
 
-    def _write_and_log(
-        self, write: Callable[[sqlite3.Connection], writes.WriteResult[T]], connection: sqlite3.Connection
-    ) -> writes.WriteResult[T]:
-        written = write(connection)
+    def _write_and_log(self, write: Callable[[SqliteTables], T], connection: sqlite3.Connection) -> WriteResult[T]:
+        tables = SqliteTables(connection)
+        written = WriteResult(write(tables), tuple(dict.fromkeys(tables.touched)))
         log_changes(connection, written.touched, self._origin)
         return written

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from raincheck._async import shield, spawn_background
 from raincheck.core.records import TaskId
@@ -35,6 +35,13 @@ class ThreadCall(Generic[T]):
     future: asyncio.Future[T]
     result: T | None = None
     error: BaseException | None = None
+
+
+class WriteResult(NamedTuple, Generic[T]):
+    """The result of a write, and the tasks it touched."""
+
+    result: T
+    touched: tuple[TaskId, ...]
 
 
 class ConnectionThread:
@@ -323,7 +330,7 @@ class GroupCommitThread(ConnectionThread):
     def _settle(self, calls: list[ThreadCall[Any]]) -> None:
         super()._settle(calls)
         # Published here and not by the callers: a caller that was cancelled meanwhile would not do it.
-        self._announce(task_id for call in calls if call.error is None for task_id in _touched(call))
+        self._announce(task_id for call in calls if call.error is None for task_id in call.result.touched)
 
     def _fail(
         self, connection: sqlite3.Connection, calls: list[ThreadCall[Any]], error: sqlite3.Error | RaincheckError
@@ -376,7 +383,3 @@ async def close_threads(reader: ConnectionThread, writer: GroupCommitThread) -> 
     # The reader first: the last connection to close moves the rest of the log, so it must be able to write.
     await reader.close()
     await writer.close()
-
-
-def _touched(call: ThreadCall[Any]) -> tuple[TaskId, ...]:
-    return () if call.result is None else call.result.touched

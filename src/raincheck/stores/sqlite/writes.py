@@ -1,7 +1,6 @@
 """Transactions of the SQLite store, and the runner of the plans that it shares (`stores.sql_store`).
 
-`SqliteTables` applies new tasks and changes to the tables. Each write runs inside a write transaction, and returns its
-result and the tasks that feeds are notified of.
+`SqliteTables` applies new tasks and changes to the tables. Each write runs inside a write transaction.
 """
 
 import json
@@ -11,7 +10,7 @@ from datetime import datetime
 from functools import lru_cache
 from importlib.resources import files
 from itertools import chain, islice
-from typing import Generic, NamedTuple, TypeVar
+from typing import TypeVar
 
 from raincheck.core.change import Change, Creation
 from raincheck.core.effects import enters_queue, write_with_relatives
@@ -29,7 +28,15 @@ from raincheck.stores.requests import (
     clamp_limit,
     find_overdue,
 )
-from raincheck.stores.sql_store import LARGEST_INTEGER, Plan, Statement, next_due, task_with_key, write_contents
+from raincheck.stores.sql_store import (
+    LARGEST_INTEGER,
+    Parameters,
+    Plan,
+    Statement,
+    next_due,
+    task_with_key,
+    write_contents,
+)
 from raincheck.stores.sqlite.connection import is_duplicate
 
 QUERIES = load_queries(files("raincheck.stores.sqlite") / "queries.sql")
@@ -91,12 +98,20 @@ class SqliteTables:
         self._connection = connection
         self.touched: list[TaskId] = []
 
+    def run(self, plan: Plan[T]) -> T:
+        return run(self._connection, plan)
+
+    def fetch(self, query: str, parameters: Parameters) -> list[sql.Row]:
+        return self._connection.execute(QUERIES[query], parameters).fetchall()
+
+    def tasks(self, query: str, parameters: Parameters) -> list[Task]:
+        return list(map(sql.task_from_row, self.fetch(query, parameters)))
+
     def find(self, task_id: TaskId) -> Task | None:
-        row = self._connection.execute(QUERIES["find_task"], (task_id,)).fetchone()
-        return None if row is None else sql.task_from_row(row)
+        return next(iter(self.tasks("find_task", (task_id,))), None)
 
     def live_children(self, parent_id: TaskId) -> list[Task]:
-        return list(map(sql.task_from_row, self._connection.execute(QUERIES["live_children"], (parent_id,)).fetchall()))
+        return self.tasks("live_children", (parent_id,))
 
     def insert(self, creation: Creation, quota: Quota, now: datetime, start: Change | None = None) -> None:
         """Insert a new task, if its owner's quota allows it.
@@ -129,7 +144,7 @@ class SqliteTables:
             self._connection.execute(QUERIES["insert_entry"], sql.entry_to_row(pk, change.entry))
         self._put_payload(pk, "outcome", change.outcome)
         self._put_payload(pk, "variables", change.variables)
-        run(self._connection, write_contents(pk, change))
+        self.run(write_contents(pk, change))
         self.touched.append(change.after.id)
         for creation in change.spawned:
             self.insert(creation, change.quota, creation.task.created_at)
@@ -145,7 +160,7 @@ class SqliteTables:
         # If the change is valid, the stored task has the phase from before.
         enters = enters_queue(change.before, change.after)
         parameters["turn"] = self._next_turn(change.after)[0] if enters else None
-        updated = self._connection.execute(QUERIES["update_task"], parameters).fetchall()
+        updated = self.fetch("update_task", parameters)
         if not updated:
             raise StaleChange(change.before.id)
         return updated[0][0]
@@ -181,48 +196,32 @@ class SqliteTables:
             quota.check_created(None if latest is None else sql.to_datetime(latest), now)
 
 
-class WriteResult(NamedTuple, Generic[T]):
-    """The result of a write, and the tasks it touched."""
-
-    result: T
-    touched: tuple[TaskId, ...]
-
-
-def create(
-    connection: sqlite3.Connection, creation: Creation, quota: Quota, now: datetime, claim: ClaimRequest | None
-) -> WriteResult[Task]:
+def create(tables: SqliteTables, creation: Creation, quota: Quota, now: datetime, claim: ClaimRequest | None) -> Task:
     if creation.task.idempotency_key is not None:
-        found = run(connection, task_with_key(creation, now))
+        found = tables.run(task_with_key(creation, now))
         if found is not None:
-            return WriteResult(found, ())
-    tables = SqliteTables(connection)
-    start = None if claim is None else _decide_direct_start(connection, creation.task, claim, now)
+            return found
+    start = None if claim is None else _decide_direct_start(tables, creation.task, claim, now)
     tables.insert(creation, quota, now, start)
-    return WriteResult(creation.task if start is None else start.after, tuple(tables.touched))
+    return creation.task if start is None else start.after
 
 
-def _decide_direct_start(
-    connection: sqlite3.Connection, new: Task, claim: ClaimRequest, now: datetime
-) -> Change | None:
+def _decide_direct_start(tables: SqliteTables, new: Task, claim: ClaimRequest, now: datetime) -> Change | None:
     """Return the change that starts a new task; None if the creator can't run it, or other work waits for it."""
     started = claim.decide_claims([new], now)
     if not started:
         return None
-    due = run(connection, next_due(claim.namespace, encode_tools(claim.tools)))
-    if claim.has_no_other_work(due, now):
-        return started[0]
-    return None
+    due = tables.run(next_due(claim.namespace, encode_tools(claim.tools)))
+    return started[0] if claim.has_no_other_work(due, now) else None
 
 
-def commit(connection: sqlite3.Connection, changes: Sequence[Change]) -> WriteResult[None]:
+def commit(tables: SqliteTables, changes: Sequence[Change]) -> None:
     check_distinct_tasks(changes)
-    tables = SqliteTables(connection)
     for change in changes:
         write_with_relatives(change, tables)
-    return WriteResult(None, tuple(dict.fromkeys(tables.touched)))
 
 
-def claim(connection: sqlite3.Connection, request: ClaimRequest, now: datetime) -> WriteResult[tuple[Task, ...]]:
+def claim(tables: SqliteTables, request: ClaimRequest, now: datetime) -> tuple[Task, ...]:
     parameters = {
         "namespace": request.namespace,
         **encode_tools(request.tools),
@@ -230,10 +229,9 @@ def claim(connection: sqlite3.Connection, request: ClaimRequest, now: datetime) 
         "limit": request.limit,
         "due_limit": DUE_LIMIT,
     }
-    tables = SqliteTables(connection)
-    for change in request.decide_wakeups(_tasks(connection, "due_tasks", parameters), now):
+    for change in request.decide_wakeups(tables.tasks("due_tasks", parameters), now):
         tables.write(change)
-    found = connection.execute(QUERIES["queued_tasks"], parameters).fetchall()
+    found = tables.fetch("queued_tasks", parameters)
     started = request.decide_claims(map(sql.task_from_row, found), now)
     for change in started:
         tables.write(change)
@@ -241,39 +239,28 @@ def claim(connection: sqlite3.Connection, request: ClaimRequest, now: datetime) 
         tables.advance_served_turns(change.after.id for change in started)
     if request.journals is not None:
         sql.collect_journals(request.journals, [change.after for change in started], found)
-    return WriteResult(tuple(change.after for change in started), tuple(dict.fromkeys(tables.touched)))
-
-
-def _tasks(connection: sqlite3.Connection, query: str, parameters: Mapping[str, sql.Value]) -> list[Task]:
-    return list(map(sql.task_from_row, connection.execute(QUERIES[query], parameters).fetchall()))
+    return tuple(change.after for change in started)
 
 
 def extend_leases(
-    connection: sqlite3.Connection, held: Sequence[HeldAttempt], until: datetime, now: datetime
-) -> WriteResult[frozenset[TaskId]]:
-    connection.execute(QUERIES["put_latest_time"], {"now": sql.to_micros(now)})
-    lost = frozenset(
+    tables: SqliteTables, held: Sequence[HeldAttempt], until: datetime, now: datetime
+) -> frozenset[TaskId]:
+    tables.fetch("put_latest_time", {"now": sql.to_micros(now)})
+    return frozenset(
         attempt.task_id
         for attempt in held
-        if not connection.execute(
-            QUERIES["extend_lease"], {"id": attempt.task_id, "fence": attempt.fence, "until": sql.to_micros(until)}
-        ).fetchall()
+        if not tables.fetch(
+            "extend_lease", {"id": attempt.task_id, "fence": attempt.fence, "until": sql.to_micros(until)}
+        )
     )
-    return WriteResult(lost, ())
 
 
-def prune(
-    connection: sqlite3.Connection, now: datetime, limit: int, only: Sequence[TaskId] | None
-) -> WriteResult[tuple[TaskId, ...]]:
+def prune(tables: SqliteTables, now: datetime, limit: int, only: Sequence[TaskId] | None) -> tuple[TaskId, ...]:
     if only is None:
-        parameters = {"now": sql.to_micros(now), "limit": clamp_limit(limit)}
-        pruned = connection.execute(QUERIES["prune_tasks"], parameters).fetchall()
+        pruned = tables.fetch("prune_tasks", {"now": sql.to_micros(now), "limit": clamp_limit(limit)})
     else:
-        each = (connection.execute(QUERIES["prune_task"], (sql.sanitize_text(named),)).fetchall() for named in only)
+        each = (tables.fetch("prune_task", (sql.sanitize_text(named),)) for named in only)
         pruned = list(islice(chain.from_iterable(each), clamp_limit(limit)))
     ids = tuple(TaskId(row[0]) for row in pruned)
-    return WriteResult(ids, ids)
-
-
-def write_plan(connection: sqlite3.Connection, plan: Callable[[], Plan[T]]) -> WriteResult[T]:
-    return WriteResult(run(connection, plan()), ())
+    tables.touched += ids
+    return ids
