@@ -5,6 +5,8 @@ A named query is a line `-- name: …`, a sentence, and the statement. A step is
 
 import re
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from importlib.resources.abc import Traversable
 
 from raincheck.errors import ConfigurationError
@@ -36,8 +38,10 @@ class Migration:
     script: str
 
 
-def load_migrations(folder: Traversable) -> tuple[Migration, ...]:
-    """Load all steps of a folder, oldest first."""
+@cache
+def load_migrations(package: str) -> tuple[Migration, ...]:
+    """Load all steps of a store's package, oldest first, once: a store that is reopened may find no file descriptor."""
+    folder = files(package) / "migrations"
     found = [
         Migration(int(match[1]), match[2], file.read_text(encoding="utf-8"))
         for file in folder.iterdir()

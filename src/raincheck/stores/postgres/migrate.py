@@ -1,8 +1,7 @@
 """Migrate a database's schema, under a lock, all or nothing."""
 
 import asyncio
-from functools import cache
-from importlib.resources import files
+from functools import partial
 from typing import Any, cast
 
 from psycopg.sql import SQL, Identifier
@@ -11,7 +10,7 @@ from raincheck.errors import NotAStore, SchemaMismatch, StoreReadOnly
 from raincheck.stores.dispatcher import JobQueue
 from raincheck.stores.postgres.address import DatabaseTarget
 from raincheck.stores.postgres.rows import Connection
-from raincheck.stores.queries import Migration, load_migrations
+from raincheck.stores.queries import load_migrations
 
 LOCK = 0x7261696E
 """The advisory lock held during any migration in a database: "rain" in ASCII."""
@@ -24,10 +23,7 @@ FROM (SELECT %(schema)s::text) AS schema (name)
 """
 
 
-@cache
-def shipped_migrations() -> tuple[Migration, ...]:
-    """Return all steps. They are read once: a store that is reopened may find no file descriptor left."""
-    return load_migrations(files("raincheck.stores.postgres") / "migrations")
+shipped_migrations = partial(load_migrations, "raincheck.stores.postgres")
 
 
 async def newest_version() -> int:

@@ -3,8 +3,7 @@
 import re
 import sqlite3
 from collections.abc import Sequence
-from functools import cache
-from importlib.resources import files
+from functools import partial
 
 from raincheck.errors import NotAStore, SchemaMismatch
 from raincheck.stores.queries import Migration, load_migrations
@@ -13,10 +12,7 @@ APPLICATION_ID = 0x7261696E
 """Marks a SQLite file as a store of raincheck: "rain" in ASCII."""
 
 
-@cache
-def shipped_migrations() -> tuple[Migration, ...]:
-    """Return all steps. They are read once: a store that is reopened may find no file descriptor left."""
-    return load_migrations(files("raincheck.stores.sqlite") / "migrations")
+shipped_migrations = partial(load_migrations, "raincheck.stores.sqlite")
 
 
 def schema_version(connection: sqlite3.Connection, store: str, newest: int) -> int:
