@@ -9,7 +9,7 @@ import asyncio
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -33,7 +33,7 @@ class ThreadCall(Generic[T]):
 
     run: Callable[[sqlite3.Connection], T]
     future: asyncio.Future[T]
-    result: T | None = None
+    result: Any = None
     error: BaseException | None = None
 
 
@@ -107,20 +107,24 @@ class ConnectionThread:
             self._call_in_loop(self._fail_permanently, error)
             return
         try:
-            self._call_in_loop(self._set_opened, None)
-            self._process_batches(connection)
+            self._call_in_loop(self._opened.set_result, None)
+            for calls in self._batches(connection):
+                self._process_batch(connection, calls)
         except BaseException as error:  # noqa: BLE001 - likewise
             self._call_in_loop(self._fail_permanently, error)
         finally:
             connection.close()
 
-    def _process_batches(self, connection: sqlite3.Connection) -> None:
-        is_last = False
-        while not is_last:
-            calls, is_last = self._next_batch(connection)
-            # The last batch is often empty, and then should not wait for a lock either.
-            if calls:
-                self._process_batch(connection, calls)
+    def _batches(self, connection: sqlite3.Connection) -> Iterator[list[ThreadCall[Any]]]:
+        """Yield the calls that have queued up since the last batch, until the thread is closed."""
+        while (batch := self._wait_for_calls(connection)) is not None:
+            while len(batch) < MAX_BATCH and not self._queue.empty():
+                calls = self._queue.get()
+                if calls is None:
+                    yield batch
+                    return
+                batch += calls
+            yield batch
 
     def _process_batch(self, connection: sqlite3.Connection, calls: list[ThreadCall[Any]]) -> None:
         try:
@@ -133,19 +137,6 @@ class ConnectionThread:
         finally:
             self._call_in_loop(self._settle, calls)
         self._tidy_up(connection)
-
-    def _next_batch(self, connection: sqlite3.Connection) -> tuple[list[ThreadCall[Any]], bool]:
-        batch: list[ThreadCall[Any]] = []
-        calls = self._wait_for_calls(connection)
-        while calls is not None:
-            batch += calls
-            if len(batch) >= MAX_BATCH:
-                return batch, False
-            try:
-                calls = self._queue.get_nowait()
-            except Empty:
-                return batch, False
-        return batch, True
 
     def _wait_for_calls(self, connection: sqlite3.Connection) -> list[ThreadCall[Any]] | None:  # noqa: ARG002 - for subclasses
         return self._queue.get()
@@ -174,22 +165,14 @@ class ConnectionThread:
         self._stopped_by = error
         self._closed_reason = f"an unexpected error stopped it ({error!r}): close the store and open it again"
         self._is_closed = True
-        self._set_opened(error)
+        if not self._opened.done():
+            self._opened.set_exception(error)
         self._enqueue_pending()
         while not self._queue.empty():
             calls = self._queue.get() or []
             for call in calls:
                 call.error = self._closed_error()
             self._settle(calls)
-
-    def _set_opened(self, error: BaseException | None) -> None:
-        # The caller that waited for it may have been cancelled.
-        if self._opened.done():
-            return
-        if error is None:
-            self._opened.set_result(None)
-        else:
-            self._opened.set_exception(error)
 
     def _translated(self, error: BaseException) -> BaseException:
         if not isinstance(error, sqlite3.Error):
