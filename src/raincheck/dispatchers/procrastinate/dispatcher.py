@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 import psycopg
 from procrastinate import App, BaseRetryStrategy, PsycopgConnector, RetryDecision
@@ -18,6 +18,7 @@ from raincheck.dispatchers.procrastinate.jobs import JOB_NAME, PatchedWorker, qu
 from raincheck.errors import RaincheckError
 from raincheck.stores.dispatcher import JobConsumer
 from raincheck.stores.postgres.connection import RECONNECT_TIMEOUT, set_search_path
+from raincheck.stores.postgres.store import PostgresStore
 from raincheck.tracebacks import text_logger
 
 logger = text_logger(__name__)
@@ -46,14 +47,6 @@ ABORT_POLL_INTERVAL = 86_400.0
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class DueTaskStore(Protocol):
-    """The part of the store that finds and wakes parked tasks that are due."""
-
-    async def first_due(self) -> datetime | None: ...
-
-    async def wake_due(self, now: datetime) -> None: ...
-
-
 class NoFreeSlot(RaincheckError):
     """The slot that a job was fetched for is taken: the job returns to the queue."""
 
@@ -69,7 +62,7 @@ class ImmediateRetry(BaseRetryStrategy):
 class ProcrastinateDispatcher:
     """Delivers jobs from Procrastinate's tables to a consumer with free slots."""
 
-    def __init__(self, conninfo: str, schema: str, store: DueTaskStore) -> None:
+    def __init__(self, conninfo: str, schema: str, store: PostgresStore) -> None:
         self._conninfo = conninfo
         self._schema = schema
         self._store = store

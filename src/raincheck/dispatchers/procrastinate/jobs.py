@@ -105,24 +105,20 @@ def queue_name(namespace: str, tool: Tool) -> str:
 JOB_NAME = "raincheck.attempt"
 """The name of our jobs, among those of other programs in the same tables."""
 
-ENQUEUE_SQL = f"""
+
+class ProcrastinateJobQueue:
+    """Queues and withdraws jobs as parts of the store's own statements, with the functions that its client calls."""
+
+    enqueue_sql = f"""
 (procrastinate_defer_jobs_v1(ARRAY[
     ROW(%(job_queue)s, '{JOB_NAME}', %(job_priority)s::integer, NULL, NULL, %(job_args)s::jsonb, NULL)
 ]::procrastinate_job_to_defer_v1[]))[1]
 """
-WITHDRAW_SQL = "procrastinate_cancel_job_v1(job_id, false, true)"
-"""Procrastinate's own client calls the same functions."""
-
-
-class ProcrastinateJobQueue:
-    """Queues and withdraws jobs as parts of the store's own statements."""
+    withdraw_sql = "procrastinate_cancel_job_v1(job_id, false, true)"
 
     def __init__(self, schema_name: str) -> None:
         _silence_loggers()
         self._schema = schema_name
-
-    enqueue_sql = ENQUEUE_SQL
-    withdraw_sql = WITHDRAW_SQL
 
     def parameters(self, task: Task) -> dict[str, Any]:
         tool = task.tool
