@@ -7,6 +7,7 @@ import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import psycopg
@@ -166,10 +167,6 @@ IDLE_TRANSACTION_TIMEOUT = "10s"
 
 def make_pool(target: DatabaseTarget, kind: type[Connection], size: int, timeout: float) -> Pool:
     """Create a pool, not opened yet."""
-
-    async def configure(connection: Connection) -> None:
-        await configure_connection(connection, target)
-
     return AsyncConnectionPool(
         target.conninfo,
         connection_class=kind,
@@ -177,7 +174,7 @@ def make_pool(target: DatabaseTarget, kind: type[Connection], size: int, timeout
         min_size=1,
         max_size=size,
         open=False,
-        configure=configure,
+        configure=partial(configure_connection, target=target),
         timeout=timeout,
         reconnect_timeout=RECONNECT_TIMEOUT,
         name=f"connections to {target.display_url}",
@@ -224,29 +221,26 @@ async def open_connection(
 
 
 async def prepare_database(
-    target: DatabaseTarget, jobs: JobQueue[Any] | None, clock: DatabaseClock, kind: type[Connection]
+    target: DatabaseTarget,
+    jobs: JobQueue[Any] | None,
+    clock: DatabaseClock,
+    kind: type[Connection],
+    *,
+    must_exist: bool,
 ) -> None:
-    """Ensure that the database exists, belongs to raincheck and has the newest schema.
+    """Ensure that the database exists, belongs to raincheck and has the newest schema: migrate it, or only check.
 
     Raises:
-        StoreError: it is unusable. It was left unchanged.
+        StoreError: it is unusable: gone, for example, or of a newer version. It was left unchanged.
     """
     async with open_connection(target, kind) as connection:
-        await migrate(connection, target, jobs)
-        await sync_clock(connection, clock)
-
-
-async def check_existing_database(target: DatabaseTarget, clock: DatabaseClock, kind: type[Connection]) -> None:
-    """Check that the database exists and has the newest schema, without changing anything.
-
-    Raises:
-        StoreError: it is gone, or has another schema version.
-    """
-    async with open_connection(target, kind) as connection:
-        newest = await newest_version()
-        if await schema_version(connection, target, newest) < newest:
-            advice = "run `raincheck migrate`, or start a server or a worker on it"
-            raise StoreUnavailable(target.display_url, f"its schema is missing, or of an older version: {advice}")
+        if must_exist:
+            newest = await newest_version()
+            if await schema_version(connection, target, newest) < newest:
+                advice = "run `raincheck migrate`, or start a server or a worker on it"
+                raise StoreUnavailable(target.display_url, f"its schema is missing, or of an older version: {advice}")
+        else:
+            await migrate(connection, target, jobs)
         await sync_clock(connection, clock)
 
 

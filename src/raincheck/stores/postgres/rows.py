@@ -40,14 +40,10 @@ async def run(connection: Connection, plan: Plan[T]) -> T:
         return end.value
 
 
-async def execute(connection: Connection, statement: Statement) -> AsyncCursor[sql.Row]:
-    return await execute_text(connection, _TEXTS[statement.query], statement)
-
-
-async def execute_text(connection: Connection, text: str, statement: Statement) -> AsyncCursor[sql.Row]:
-    """Execute a statement, whose query was completed to this text."""
+async def execute(connection: Connection, statement: Statement, text: str | None = None) -> AsyncCursor[sql.Row]:
+    """Execute a statement, whose query was completed to `text` if that is given."""
     try:
-        return await connection.execute(cast("Any", text), statement.parameters or None)
+        return await connection.execute(cast("Any", text or _TEXTS[statement.query]), statement.parameters or None)
     except UniqueViolation as error:
         # If another create with the same key committed first, a retry finds its task.
         if statement.duplicate is None or error.diag.constraint_name == "tasks_by_key":

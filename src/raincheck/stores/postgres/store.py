@@ -19,7 +19,7 @@ from raincheck.stores.change_feed import ChangeFeed
 from raincheck.stores.dispatcher import Dispatcher, JobQueue
 from raincheck.stores.postgres import rows, writes
 from raincheck.stores.postgres.address import parse_url
-from raincheck.stores.postgres.connection import DatabaseClock, check_existing_database, make_pool, prepare_database
+from raincheck.stores.postgres.connection import DatabaseClock, make_pool, prepare_database
 from raincheck.stores.postgres.notifications import watch_changes
 from raincheck.stores.postgres.rows import Connection
 from raincheck.stores.postgres.transactions import TransactionRunner
@@ -77,10 +77,9 @@ class PostgresStore(SqlStore):
             if self._transactions is not None:
                 self._transactions.check_same_loop()
                 return
-            if self._must_exist:
-                await check_existing_database(self._target, self._clock, self._connection_class)
-            else:
-                await prepare_database(self._target, self._jobs, self._clock, self._connection_class)
+            await prepare_database(
+                self._target, self._jobs, self._clock, self._connection_class, must_exist=self._must_exist
+            )
             pool = make_pool(self._target, self._connection_class, self._connections, self._timeout)
             await pool.open()
             self._transactions = TransactionRunner(

@@ -66,34 +66,25 @@ class PostgresTables:
                 case LiveChildrenLookup(parent_id):
                     found = await self.tasks("lock_live_children", {"id": parent_id})
 
-    async def insert(self, creation: Creation, quota: Quota, now: datetime) -> None:
-        """Insert a new task, if its owner's quota allows it."""
-        has_job = rows.needs_job(None, creation.task)
-        await self._insert("insert_task", creation, rows.creation_parameters(creation), quota, now, has_job=has_job)
-
-    async def insert_started(
-        self, creation: Creation, start: Change, claim: ClaimRequest, quota: Quota, now: datetime
-    ) -> bool:
-        """Insert a new task, started unless other work waits for the creator, and return whether it started."""
-        parameters = (
-            rows.direct_start_parameters(creation, start)
-            | rows.tools_parameters(claim.namespace, claim.tools)
-            | {"now": sql.to_micros(now)}
-        )
-        return not await self._insert("insert_started", creation, parameters, quota, now, has_job=True)
-
-    async def _insert(
+    async def insert(
         self,
-        query: str,
         creation: Creation,
-        parameters: rows.Parameters,
         quota: Quota,
         now: datetime,
-        *,
-        has_job: bool,
+        claim: ClaimRequest | None = None,
+        start: Change | None = None,
     ) -> bool:
-        """Insert a new task; return whether it has to wait."""
+        """Insert a new task, if its owner's quota allows it; return whether it has to wait.
+
+        With `start`, it is started instead, unless other work waits for its creator, who made the claim.
+        """
         new = creation.task
+        if claim is None or start is None:
+            query, parameters, has_job = "insert_task", rows.creation_parameters(creation), rows.needs_job(None, new)
+        else:
+            query, has_job = "insert_started", True
+            parameters = rows.direct_start_parameters(creation, start) | {"now": sql.to_micros(now)}
+            parameters |= rows.tools_parameters(claim.namespace, claim.tools)
         since = None if quota.created is None else sql.to_micros(now - quota.window)
         bounds = {"most_live": quota.live or 0, "most_created": quota.created, "since": since}
         parameters = parameters | bounds | self._notify_parameters(new.id)
@@ -101,7 +92,7 @@ class PostgresTables:
         if self._jobs is not None and has_job:
             text, parameters = _with_job(text, self._jobs.enqueue_sql), parameters | self._jobs.parameters(new)
         statement = Statement(query, parameters, lambda: AlreadyRecorded(new.id))
-        inserted = await rows.execute_text(self.connection, text, statement)
+        inserted = await rows.execute(self.connection, statement, text)
         ((must_wait, live, latest, _),) = await inserted.fetchall()
         # Counted before the insert, in the same statement. A task over the quota was not inserted.
         quota.check_live(live)
@@ -125,7 +116,7 @@ class PostgresTables:
         if self._jobs is not None and (leaves or withdraw_job):
             text = _with_withdrawal(self._jobs.withdraw_sql)
         statement = Statement("update_task", parameters | self._notify_parameters(after.id))
-        updated = await rows.execute_text(self.connection, text, statement)
+        updated = await rows.execute(self.connection, statement, text)
         row = await updated.fetchone()
         if row is None:
             raise StaleChange(before.id)
@@ -201,11 +192,8 @@ class CreateTransaction:
     async def _insert(self, tables: PostgresTables) -> Task:
         creation, claim = self._creation, self._claim
         start = None if claim is None else next(iter(claim.decide_claims([creation.task], self._now)), None)
-        if claim is None or start is None:
-            await tables.insert(creation, self._quota, self._now)
-            return creation.task
-        is_started = await tables.insert_started(creation, start, claim, self._quota, self._now)
-        return start.after if is_started else creation.task
+        must_wait = await tables.insert(creation, self._quota, self._now, claim, start)
+        return creation.task if start is None or must_wait else start.after
 
 
 async def commit(tables: PostgresTables, changes: Sequence[Change]) -> None:
