@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 from urllib.parse import unquote
 
 from raincheck.errors import ConfigurationError
@@ -56,7 +56,9 @@ def parse_address(text: str) -> Address:
         return SqliteAddress(_path(text))
     match match[1].lower():
         case "memory":
-            return _parse_memory(text)
+            if text.lower() not in ("memory:", "memory://"):
+                raise ConfigurationError(f"{text!r} has text after its scheme: write just 'memory:'")
+            return MemoryAddress()
         case "sqlite":
             return _parse_sqlite(text)
         case "postgresql" | "postgres":
@@ -64,12 +66,6 @@ def parse_address(text: str) -> Address:
         case scheme:
             # The rest of it is not repeated: it may contain a password.
             raise ConfigurationError(f"the store has an unknown kind {scheme!r}: use one of {EXAMPLES}")
-
-
-def _parse_memory(text: str) -> MemoryAddress:
-    if text.lower() not in ("memory:", "memory://"):
-        raise ConfigurationError(f"{text!r} has text after its scheme: write just 'memory:'")
-    return MemoryAddress()
 
 
 def _parse_sqlite(text: str) -> SqliteAddress:
@@ -90,16 +86,13 @@ def _parse_sqlite(text: str) -> SqliteAddress:
 
 
 def _synchronous(text: str, options: str) -> Synchronous:
-    match options.upper():
-        case "SYNCHRONOUS=FULL":
-            return "FULL"
-        case "SYNCHRONOUS=NORMAL":
-            return "NORMAL"
-        case _:
-            raise ConfigurationError(
-                f"{text!r} has unsupported options: a SQLite store takes only synchronous=FULL (the default) "
-                "or synchronous=NORMAL; remove the rest"
-            )
+    for mode in get_args(Synchronous):
+        if options.upper() == f"SYNCHRONOUS={mode}":
+            return mode
+    raise ConfigurationError(
+        f"{text!r} has unsupported options: a SQLite store takes only synchronous=FULL (the default) "
+        "or synchronous=NORMAL; remove the rest"
+    )
 
 
 def _path(text: str) -> Path:
