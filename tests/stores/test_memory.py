@@ -1,5 +1,6 @@
 import contextlib
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,6 @@ from raincheck.core.decide import decide
 from raincheck.core.policies import NO_QUOTA, Quota, Retention
 from raincheck.core.records import Task, TaskId
 from raincheck.errors import RaincheckError
-from raincheck.stores.base import Capabilities
 from raincheck.stores.documents import Documents
 from raincheck.stores.memory import IndexedDocuments, MemoryStore
 from raincheck.stores.requests import ClaimRequest
@@ -33,7 +33,9 @@ class TestMemoryStore(StoreContract):
 class DecliningStore(MemoryStore):
     """Leaves every new task in the queue, as a store may that declines direct starts."""
 
-    capabilities = Capabilities(durable=False, shared=False, supports_direct_start=False)
+    def __init__(self) -> None:
+        super().__init__()
+        self.capabilities = replace(self.capabilities, supports_direct_start=False)
 
     async def create(
         self, creation: Creation, *, quota: Quota, now: datetime, claim: ClaimRequest | None = None
