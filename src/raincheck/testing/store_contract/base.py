@@ -64,15 +64,13 @@ class StoreContractBase:
         finally:
             await store.close()
 
-    def require(self, *, durable: bool = False, shared: bool = False, supports_direct_start: bool = False) -> None:
+    def require(self, *, durable: bool = False, shared: bool = False) -> None:
         """Skip a test that needs a capability the store does not declare."""
         capabilities = self.make_store(Path()).capabilities
         if durable and not capabilities.durable:
             pytest.skip("declared: not durable")
         if shared and not capabilities.shared:
             pytest.skip("declared: not shared")
-        if supports_direct_start and not capabilities.supports_direct_start:
-            pytest.skip("declared: no direct start")
 
 
 async def use_in_thread(store: Store, use: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
