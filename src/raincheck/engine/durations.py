@@ -23,9 +23,8 @@ class Durations:
     Durations measured in this process count at once. They are saved to the store at intervals.
     """
 
-    def __init__(self, deps: EngineDeps, namespace: str) -> None:
+    def __init__(self, deps: EngineDeps) -> None:
         self._deps = deps
-        self._namespace = namespace
         self._stored: Mapping[str, DurationHistogram] = {}
         # The merged histogram of each requested tool, until one of its parts changes.
         self._merged: dict[str, DurationHistogram] = {}
@@ -85,7 +84,7 @@ class Durations:
         self._count()
         self._in_flight, self._unsaved = self._unsaved, {}
         try:
-            self._stored = await self._deps.store.merge_durations(self._namespace, self._in_flight)
+            self._stored = await self._deps.store.merge_durations(self._deps.namespace, self._in_flight)
         except BaseException:
             for tool, histogram in self._in_flight.items():
                 self._unsaved[tool] = histogram.merged(self._unsaved.get(tool, EMPTY))

@@ -1,8 +1,4 @@
-"""The engine: creates tasks on a store, runs them, and reports their results.
-
-`EngineBase` has the operations that need no worker: submit, view, follow, answer and control tasks. `Engine` adds the
-worker.
-"""
+"""The engine: creates tasks on a store, runs them, and reports their results."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
@@ -33,21 +29,90 @@ from raincheck.stores.requests import PAGE_LIMIT, Page, PageCursor, TaskQuery
 LOCAL_OWNER = Owner.local()
 
 
-class EngineBase:
-    """The tasks of one namespace, scoped to their owners.
+class Engine:
+    """Runs tasks with the tools of a toolbox in this process, next to other processes on the same store.
 
-    Every method takes an owner and sees only that owner's tasks. Any other task raises `TaskNotFound`, as if it did not
-    exist.
+        async with open_store("tasks.db") as store, Engine(store, toolbox) as engine:
+            task = await engine.submit("build_report", {"year": 2026})
+            print(await engine.result(task.id))
+
+    `namespace` separates the tasks of unrelated servers on one store. With `works=False`, the engine creates and serves
+    tasks, and leaves running them to other processes. `observer` is notified of what the engine stores.
+
+    Every method that takes an owner sees only that owner's tasks. Any other task raises `TaskNotFound`, as if it did
+    not exist.
     """
 
-    def __init__(self, deps: EngineDeps, namespace: str, toolbox: Toolbox, settings: Settings) -> None:
+    def __init__(
+        self,
+        store: Store,
+        toolbox: Toolbox,
+        *,
+        namespace: str = "default",
+        settings: Settings | None = None,
+        clock: Clock | None = None,
+        works: bool = True,
+        observer: StoreObserver | None = None,
+    ) -> None:
+        if not hasattr(store, "listen"):
+            raise ConfigurationError(
+                f"an engine needs an open store, not {store!r}: `async with open_store(…) as store, Engine(store, …)`"
+            )
         check_name(namespace, what="a namespace")
         self.namespace = namespace
         self.toolbox = toolbox
-        self._deps = deps
-        self._settings = settings
+        clock = clock or store.capabilities.clock or SystemClock()
+        self._deps = EngineDeps(store, clock, namespace, toolbox, settings or Settings(), observer)
         self._waiters = WaiterRegistry()
-        self.instances = WorkflowInstances(deps, namespace, toolbox)
+        self.instances = WorkflowInstances(self._deps)
+        self.durations = Durations(self._deps)
+        """How long tasks take, by tool."""
+        self._works = works
+        self._supervisor: Supervisor | None = None
+        self._stopping: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.sync_definitions()
+        self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    def start(self) -> None:
+        """Start running tasks, including unfinished tasks of processes that have stopped.
+
+        Raises:
+            ConfigurationError: the engine is already running.
+        """
+        forbid_while_loading("an engine")
+        if self._supervisor is not None:
+            raise ConfigurationError("this engine is already running: stop it first, or create another engine")
+        supervisor = Supervisor(self._deps, self._waiters, self.durations, works=self._works)
+        supervisor.start()
+        self._supervisor = supervisor
+
+    async def sync_definitions(self) -> None:
+        """Store the definitions of tools that come from files, and load older versions that live tasks need."""
+        await sync_definitions(self._deps.store, self.namespace, self.toolbox)
+
+    async def stop(self) -> None:
+        """Shut down gracefully. Tasks that do not end within their grace period return to the queue."""
+        if self._supervisor is None:
+            return
+        if self._stopping is None:
+            self._stopping = asyncio.create_task(self._supervisor.stop())
+        stopping = self._stopping
+        # Shielded, so that cancelling the caller does not leave the shutdown half done.
+        await asyncio.shield(stopping)
+        # If several callers wait, the first to resume may have started the engine again.
+        if self._stopping is stopping:
+            self._supervisor = self._stopping = None
+
+    def skip_grace(self) -> None:
+        """During a stop: do not wait any longer for bodies to end by themselves."""
+        if self._supervisor is not None:
+            self._supervisor.skip_grace()
 
     def submit(
         self,
@@ -82,7 +147,8 @@ class EngineBase:
         now = self._deps.clock.now()
         found = self.toolbox.get(tool)
         creation = create_task(found, arguments or {}, request, now=now, limits=self._deps.limits, validate=validate)
-        return self._create(creation, now)
+        started = None if self._supervisor is None else self._supervisor.try_start(creation, now)
+        return asyncio.ensure_future(self._store(creation, now)) if started is None else started
 
     async def view(self, task_id: str, *, owner: Owner = LOCAL_OWNER) -> View:
         """Return the task, with its outcome if it has ended or its open input requests if it has not.
@@ -222,11 +288,8 @@ class EngineBase:
         """Resume a paused task."""
         return await self._apply(task_id, owner, Resume(actor))
 
-    def _create(self, creation: Creation, now: datetime) -> asyncio.Future[Task]:
-        return asyncio.ensure_future(self._store(creation, now))
-
     async def _store(self, creation: Creation, now: datetime) -> Task:
-        task = await self._deps.store.create(creation, quota=self._settings.quota, now=now)
+        task = await self._deps.store.create(creation, quota=self._deps.settings.quota, now=now)
         if self._deps.observer is not None:
             self._deps.observer.on_create(creation, task)
         return task
@@ -236,7 +299,7 @@ class EngineBase:
         await self._deps.store.release_key(task.id, task.idempotency_key or "")
 
     def _follower(self, owner: Owner) -> TaskFollower:
-        return TaskFollower(self._deps, self._waiters, self._scope(owner), self._settings.poll_interval)
+        return TaskFollower(self._deps, self._waiters, self._scope(owner))
 
     async def _apply(self, task_id: str, owner: Owner, command: Command) -> Task:
         deps, scope = self._deps, self._scope(owner)
@@ -244,94 +307,3 @@ class EngineBase:
 
     def _scope(self, owner: Owner) -> Scope:
         return Scope.for_owner(self.namespace, owner)
-
-
-class Engine(EngineBase):
-    """Runs tasks with the tools of a toolbox in this process, next to other processes on the same store.
-
-        async with open_store("tasks.db") as store, Engine(store, toolbox) as engine:
-            task = await engine.submit("build_report", {"year": 2026})
-            print(await engine.result(task.id))
-
-    `namespace` separates the tasks of unrelated servers on one store. With `works=False`, the engine creates and serves
-    tasks, and leaves running them to other processes. `observer` is notified of what the engine stores.
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        toolbox: Toolbox,
-        *,
-        namespace: str = "default",
-        settings: Settings | None = None,
-        clock: Clock | None = None,
-        works: bool = True,
-        observer: StoreObserver | None = None,
-    ) -> None:
-        if not hasattr(store, "listen"):
-            raise ConfigurationError(
-                f"an engine needs an open store, not {store!r}: `async with open_store(…) as store, Engine(store, …)`"
-            )
-        settings = settings or Settings()
-        clock = clock or store.capabilities.clock or SystemClock()
-        super().__init__(EngineDeps(store, clock, settings.limits, observer), namespace, toolbox, settings)
-        self.durations = Durations(self._deps, namespace)
-        """How long tasks take, by tool."""
-        self._works = works
-        self._supervisor: Supervisor | None = None
-        self._stopping: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> Self:
-        await self.sync_definitions()
-        self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
-
-    def start(self) -> None:
-        """Start running tasks, including unfinished tasks of processes that have stopped.
-
-        Raises:
-            ConfigurationError: the engine is already running.
-        """
-        forbid_while_loading("an engine")
-        if self._supervisor is not None:
-            raise ConfigurationError("this engine is already running: stop it first, or create another engine")
-        supervisor = Supervisor(
-            self._deps,
-            self.namespace,
-            self.toolbox,
-            self._settings,
-            self._waiters,
-            self.durations,
-            works=self._works,
-        )
-        supervisor.start()
-        self._supervisor = supervisor
-
-    async def sync_definitions(self) -> None:
-        """Store the definitions of tools that come from files, and load older versions that live tasks need."""
-        await sync_definitions(self._deps.store, self.namespace, self.toolbox)
-
-    async def stop(self) -> None:
-        """Shut down gracefully. Tasks that do not end within their grace period return to the queue."""
-        if self._supervisor is None:
-            return
-        if self._stopping is None:
-            self._stopping = asyncio.create_task(self._supervisor.stop())
-        stopping = self._stopping
-        # Shielded, so that cancelling the caller does not leave the shutdown half done.
-        await asyncio.shield(stopping)
-        # If several callers wait, the first to resume may have started the engine again.
-        if self._stopping is stopping:
-            self._supervisor = self._stopping = None
-
-    def _create(self, creation: Creation, now: datetime) -> asyncio.Future[Task]:
-        started = None if self._supervisor is None else self._supervisor.try_start(creation, now)
-        return super()._create(creation, now) if started is None else started
-
-    def skip_grace(self) -> None:
-        """During a stop: do not wait any longer for bodies to end by themselves."""
-        if self._supervisor is not None:
-            self._supervisor.skip_grace()

@@ -134,11 +134,10 @@ class TaskFollower:
     Reads are as of that moment: a follower sees the end of its task, even if the task has expired by then.
     """
 
-    def __init__(self, deps: EngineDeps, waiters: WaiterRegistry, scope: Scope, poll_interval: float) -> None:
+    def __init__(self, deps: EngineDeps, waiters: WaiterRegistry, scope: Scope) -> None:
         self._deps = deps
         self._waiters = waiters
         self._scope = scope
-        self._poll_interval = poll_interval
         self._started_at = deps.clock.now()
 
     def follow_one(
@@ -174,7 +173,7 @@ class TaskFollower:
         if not self._waiters.is_listening:
             raise ConfigurationError("this engine is not running, so it can't follow tasks: enter it with `async with`")
         versions = dict.fromkeys(task_ids, 0)
-        next_poll_at = self._deps.clock.monotonic() + self._poll_interval
+        next_poll_at = self._deps.clock.monotonic() + self._deps.settings.poll_interval
         waiter, timer = self._waiters.add_waiter(versions, next_poll_at=next_poll_at), None
         try:
             timer = None if timeout is None else FollowTimer(self._deps.clock, timeout, waiter)

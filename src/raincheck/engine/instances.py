@@ -9,7 +9,6 @@ from raincheck.core.owner import Owner, Scope
 from raincheck.core.records import InstanceState, Journal, Task, TaskId
 from raincheck.core.values import Json, decode, encode
 from raincheck.engine.tool import EngineDeps
-from raincheck.engine.toolbox import Toolbox
 from raincheck.engine.workflow import (
     AvailableTransition,
     InstanceSnapshot,
@@ -31,10 +30,8 @@ class WorkflowInstances:
     With an owner of None, a method covers every owner. This is for programs that do their own authorization.
     """
 
-    def __init__(self, deps: EngineDeps, namespace: str, toolbox: Toolbox) -> None:
+    def __init__(self, deps: EngineDeps) -> None:
         self._deps = deps
-        self._namespace = namespace
-        self._toolbox = toolbox
 
     async def transition(
         self,
@@ -142,7 +139,7 @@ class WorkflowInstances:
             raise InvalidValue(
                 f"task {task.id!r} is not a workflow instance: its tool {task.tool.name!r} has no states"
             )
-        tool = self._toolbox.find(task.tool)
+        tool = self._deps.toolbox.find(task.tool)
         if tool is None or tool.state_machine is None:
             raise InvalidValue(
                 f"task {task.id!r} is an instance of workflow {task.tool.name!r} in version {task.tool.version!r}, "
@@ -151,7 +148,7 @@ class WorkflowInstances:
         return instance_snapshot(journal, task.state), tool.state_machine
 
     def _scope(self, owner: Owner | None) -> Scope:
-        return Scope.for_namespace(self._namespace) if owner is None else Scope.for_owner(self._namespace, owner)
+        return self._deps.scope if owner is None else Scope.for_owner(self._deps.namespace, owner)
 
 
 def instance_snapshot(journal: Journal, state: InstanceState) -> InstanceSnapshot:

@@ -6,20 +6,24 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Literal, Protocol, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, TypeVar, Unpack
 
 from raincheck.clock import Clock, new_task_id
 from raincheck.core.change import Change, Creation, NewTask, create, digest_request
-from raincheck.core.owner import Owner
+from raincheck.core.owner import Owner, Scope
 from raincheck.core.policies import DEFAULT_RETENTION, DEFAULT_RETRY, Limits, Retention, RetryPolicy, clamp_ttl
 from raincheck.core.records import Task, TaskId, Tool
 from raincheck.core.values import Json, Payload, encode
 from raincheck.engine import settings as checks
+from raincheck.engine.settings import Settings
 from raincheck.engine.workflow import StateMachine
 from raincheck.errors import ConfigurationError, InvalidValue
 from raincheck.stores.base import Store
 from raincheck.stores.commit import CommitObserver
 from raincheck.stores.requests import PAGE_LIMIT
+
+if TYPE_CHECKING:
+    from raincheck.engine.toolbox import Toolbox
 
 T = TypeVar("T")
 
@@ -249,12 +253,23 @@ class StoreObserver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EngineDeps:
-    """The dependencies that all attempts of an engine share."""
+    """What all parts of an engine share."""
 
     store: Store
     clock: Clock
-    limits: Limits
+    namespace: str
+    toolbox: "Toolbox"
+    settings: Settings
     observer: StoreObserver | None = None
+
+    @property
+    def limits(self) -> Limits:
+        return self.settings.limits
+
+    @property
+    def scope(self) -> Scope:
+        """The scope of workers: the tasks of every owner in the namespace."""
+        return Scope.for_namespace(self.namespace)
 
     @property
     def on_commit(self) -> CommitObserver | None:

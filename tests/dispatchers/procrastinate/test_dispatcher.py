@@ -11,7 +11,7 @@ import pytest
 from raincheck import TaskContext, open_store
 from raincheck.clock import SystemClock
 from raincheck.core.lifecycle import Phase
-from raincheck.core.policies import Limits, RetryPolicy
+from raincheck.core.policies import RetryPolicy
 from raincheck.core.records import Tool
 from raincheck.engine import Engine, Settings, Toolbox
 from raincheck.engine.execution.attempt import AttemptRunner
@@ -204,11 +204,10 @@ async def test_two_concurrent_jobs_do_not_use_the_same_slot(database_url: str) -
     async with open_store(database_url) as store:
         for _ in range(2):
             await Engine(store, toolbox, works=False).submit("narrow")
-        deps = EngineDeps(store, SystemClock(), Limits())
-        settings = Settings()
-        slots = SlotPool(toolbox, settings.concurrency)
-        runner = AttemptRunner(deps, toolbox, settings, slots, lambda _: None)
-        consumer = Claimer(deps, "default", "holder", runner, settings, slots)
+        deps = EngineDeps(store, SystemClock(), "default", toolbox, Settings())
+        slots = SlotPool(toolbox, deps.settings.concurrency)
+        runner = AttemptRunner(deps, slots, lambda _: None)
+        consumer = Claimer(deps, "holder", runner, slots)
         (tool,) = consumer.tools
         started = await asyncio.gather(consumer.claim_next(tool), consumer.claim_next(tool))
         gate.set()

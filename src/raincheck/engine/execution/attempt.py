@@ -18,28 +18,23 @@ on which dispatcher it was.
 
 import asyncio
 import contextvars
-import secrets
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, assert_never, cast
 
 from raincheck import errors
 from raincheck._async import retry_while_unavailable
-from raincheck.clock import Clock, SystemClock
 from raincheck.core.commands import Command, Complete, Expire, Fail, Park, Release
-from raincheck.core.owner import Scope
 from raincheck.core.records import Journal, Task
 from raincheck.core.values import Json, Payload, decode, encode
 from raincheck.engine.execution.bodies import Body, BodyCall, BodyFailure, BodyOutcome, BodyResult, LoopBody, ThreadBody
 from raincheck.engine.execution.context import TaskInfo
-from raincheck.engine.execution.failures import TRACEBACK_LIMIT, FailureMapper, unwrap_group
+from raincheck.engine.execution.failures import FailureMapper, unwrap_group
 from raincheck.engine.execution.local_api import LocalTaskApi
 from raincheck.engine.execution.session import AttemptSession, StopReason
 from raincheck.engine.isolation.process_body import ProcessBody
-from raincheck.engine.settings import Settings
 from raincheck.engine.tool import EngineDeps, ExecutionMode
-from raincheck.engine.toolbox import Toolbox
 from raincheck.engine.worker.slots import SlotPool
 from raincheck.errors import (
     IllegalTransition,
@@ -65,17 +60,17 @@ KILL_TIMEOUT = 2.0
 BODY_TYPES = {ExecutionMode.LOOP: LoopBody, ExecutionMode.THREAD: ThreadBody, ExecutionMode.PROCESS: ProcessBody}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class AttemptExecution:
-    """One attempt and its collaborators."""
+    """One attempt and its collaborators.
 
-    session: AttemptSession
-    api: LocalTaskApi
-    failure_mapper: FailureMapper
-    on_settled: Callable[[AttemptSession], None]
-    """Called when the attempt's outcome is written, or when none will be."""
-    system_clock: Clock
-    """For timers of this process, whichever clock the task uses."""
+    `on_settled` is called when the attempt's outcome is written, or when none will be.
+    """
+
+    def __init__(self, session: AttemptSession, slots: SlotPool, on_settled: Callable[[AttemptSession], None]) -> None:
+        self.session = session
+        self.api = LocalTaskApi(session, slots)
+        self.failure_mapper = FailureMapper(session.task, session.tool, session.deps.limits)
+        self.on_settled = on_settled
 
     async def run(self, variables: contextvars.Context) -> None:
         """Run the body and write its outcome. Returns when nothing of the body is running any more."""
@@ -87,7 +82,7 @@ class AttemptExecution:
             finally:
                 self._close()
             return
-        self.session.refresh_soon(self.system_clock)
+        self.session.refresh_soon()
         timeout_task = self._start_timeout()
         try:
             outcome = await self._wait_for_end(body)
@@ -250,30 +245,20 @@ def _read(payload: Payload | None) -> Json:
     return None if payload is None else decode(payload)
 
 
-draw_random = secrets.SystemRandom().random
-
-
 class AttemptRunner:
     """Runs attempts with the tools of one toolbox."""
 
     def __init__(
         self,
         deps: EngineDeps,
-        toolbox: Toolbox,
-        settings: Settings,
         slots: SlotPool,
         on_settled: Callable[[AttemptSession], None],
-        draw_jitter: Callable[[], float] = draw_random,
     ) -> None:
         self._deps = deps
-        self._toolbox = toolbox
-        self._settings = settings
         self._slots = slots
         self._on_settled = on_settled
-        self._draw_jitter = draw_jitter
         # The context variables at the engine's creation. Each attempt gets a copy and can't affect other attempts.
         self._variables = contextvars.copy_context()
-        self._system_clock = SystemClock()
         self._is_stopping = False
         self._unsettled: set[asyncio.Event] = set()
         self.sessions: tuple[AttemptSession, ...] = ()
@@ -300,9 +285,9 @@ class AttemptRunner:
             UnknownTool: the task should not have been dispatched here.
             StoreError: its journal can't be read.
         """
-        tool = self._toolbox.find(task.tool)
+        tool = self._deps.toolbox.find(task.tool)
         if tool is None:
-            raise UnknownTool(task.tool.name, (tool.name for tool in self._toolbox))
+            raise UnknownTool(task.tool.name, (tool.name for tool in self._deps.toolbox))
         settled = asyncio.Event()
         self._unsettled.add(settled)
         try:
@@ -335,7 +320,7 @@ class AttemptRunner:
     async def _run(self, session: AttemptSession) -> None:
         self.sessions = (*self.sessions, session)
         try:
-            await self._attempt(session).run(self._variables.copy())
+            await AttemptExecution(session, self._slots, self._on_settled).run(self._variables.copy())
         finally:
             self.sessions = tuple(other for other in self.sessions if other is not session)
 
@@ -351,14 +336,14 @@ class AttemptRunner:
 
         If it gave up, the attempt would count as interrupted.
         """
-        scope = Scope.for_namespace(task.namespace)
+        deps = self._deps
         try:
             return await retry_while_unavailable(
-                lambda: self._deps.store.journal(task.id, scope, now=self._deps.clock.now()),
+                lambda: deps.store.journal(task.id, deps.scope, now=deps.clock.now()),
                 on_failure=lambda error: logger.warning(
                     "task %s: its journal could not be read, will try again: %s", task.log_id, error
                 ),
-                sleep=self._deps.clock.sleep,
+                sleep=deps.clock.sleep,
             )
         except TaskNotFound:
             return None
@@ -374,10 +359,3 @@ class AttemptRunner:
         self._is_stopping = True
         for session in self.sessions:
             session.stop(reason)
-
-    def _attempt(self, session: AttemptSession) -> AttemptExecution:
-        api = LocalTaskApi(session, self._toolbox, self._settings, self._slots)
-        # A character takes up to six bytes in JSON.
-        traceback_limit = min(TRACEBACK_LIMIT, self._deps.limits.outcome // 8)
-        failure_mapper = FailureMapper(session.task, session.tool, self._draw_jitter, traceback_limit)
-        return AttemptExecution(session, api, failure_mapper, self._on_settled, self._system_clock)

@@ -10,14 +10,12 @@ from datetime import UTC, datetime
 
 from raincheck.core.change import Creation
 from raincheck.core.commands import Note
-from raincheck.core.owner import Scope
 from raincheck.core.records import InputRequest, TaskId, View
 from raincheck.core.values import Json, Payload, encode
 from raincheck.engine.execution.checkpoints import CHILD_KEY_PREFIX
 from raincheck.engine.execution.session import AttemptSession
 from raincheck.engine.inputs import TaskOutcome, error_answer
 from raincheck.engine.tool import SubmitRequest, TaskTool, create_task
-from raincheck.engine.toolbox import Toolbox
 from raincheck.errors import IllegalTransition, InvalidValue, ProtocolError, TaskNotFound, TooLarge
 from raincheck.stores.commit import answer
 
@@ -41,9 +39,9 @@ class _Successor:
 class ChildTasks:
     """The children and the successor of one attempt's task."""
 
-    def __init__(self, session: AttemptSession, toolbox: Toolbox) -> None:
+    def __init__(self, session: AttemptSession) -> None:
         self._session = session
-        self._toolbox = toolbox
+        self._deps = session.deps
         self._relayed_keys = {input_request.key for input_request in session.journal.inputs}
         self._successor: _Successor | None = None
 
@@ -54,13 +52,13 @@ class ChildTasks:
             UnknownTool, InvalidValue: the tool does not exist, or its arguments are invalid.
             TooLarge: there are too many children, or too many generations.
         """
-        task, limits = self._session.task, self._session.deps.limits
+        task, limits = self._session.task, self._deps.limits
         if count >= limits.children:
             raise TooLarge(f"task {task.id!r}", count + 1, limits.children, "children")
         generations = await self._generations()
         if generations > limits.depth:
             raise TooLarge(f"the family of task {task.id!r}", generations, limits.depth, "generations of children")
-        return self._create(self._toolbox.get(tool), arguments, parent_id=task.id)
+        return self._create(self._deps.toolbox.get(tool), arguments, parent_id=task.id)
 
     def set_successor(self, tool: str, arguments: Mapping[str, Json], result_as: str) -> str:
         """Set the task to start when this one completes.
@@ -77,7 +75,7 @@ class ChildTasks:
             raise InvalidValue(
                 f"argument {result_as!r} of {tool!r} is reserved for the result: leave it out, or set result_as"
             )
-        found = self._toolbox.get(tool)
+        found = self._deps.toolbox.get(tool)
         # Created now, so that errors are raised while the body can still handle them.
         task_id = self._create(found, {**arguments, result_as: None}, checks=False).task.id
         self._successor = _Successor(task_id, found, arguments, result_as)
@@ -100,15 +98,14 @@ class ChildTasks:
         """
         view: View | None = None
         with suppress(TaskNotFound):
-            scope = Scope.for_namespace(self._session.task.namespace)
-            view = await self._session.deps.store.view(TaskId(child_id), scope, now=LONG_AGO)
+            view = await self._deps.store.view(TaskId(child_id), self._deps.scope, now=LONG_AGO)
         if view is None or view.task.parent_id != self._session.task.id:
             raise InvalidValue(f"task {child_id!r} is not a child of task {self._session.task.id!r}")
         return view
 
     def child_outcome(self, view: View) -> TaskOutcome:
         """Return the outcome of a child."""
-        outcome, tool = TaskOutcome.from_view(view), self._toolbox.find(view.task.tool)
+        outcome, tool = TaskOutcome.from_view(view), self._deps.toolbox.find(view.task.tool)
         if tool is None or outcome.phase != "completed" or outcome.is_error:
             return outcome
         return replace(outcome, outcome=tool.extract_value(outcome.outcome))
@@ -118,9 +115,8 @@ class ChildTasks:
         count, ancestor = 1, self._session.task.parent_id
         while ancestor is not None:
             count += 1
-            scope = Scope.for_namespace(self._session.task.namespace)
             try:
-                ancestor = (await self._session.deps.store.load(ancestor, scope, now=LONG_AGO)).parent_id
+                ancestor = (await self._deps.store.load(ancestor, self._deps.scope, now=LONG_AGO)).parent_id
             except TaskNotFound:
                 break
         return count
@@ -132,11 +128,9 @@ class ChildTasks:
             answer_payload = self._session.journal.answer_to(key)
             if answer_payload is not None:
                 await self._answer(child.task.id, input_request.key, answer_payload)
-            elif (
-                key not in self._relayed_keys and self._session.task.open_inputs < self._session.deps.limits.open_inputs
-            ):
+            elif key not in self._relayed_keys and self._session.task.open_inputs < self._deps.limits.open_inputs:
                 self._relayed_keys.add(key)
-                now = self._session.deps.clock.now()
+                now = self._deps.clock.now()
                 relayed = InputRequest(key, input_request.kind, input_request.request, now, self._session.fence)
                 await self._session.write_from_body(Note(self._session.fence, input_requests=(relayed,)))
 
@@ -155,11 +149,10 @@ class ChildTasks:
         await self._answer(self._session.task.id, key, payload)
 
     async def _answer(self, task_id: TaskId, key: str, answer_payload: Payload) -> None:
-        deps, scope = self._session.deps, Scope.for_namespace(self._session.task.namespace)
-        actor = f"task {self._session.task.id}"
+        deps, actor = self._deps, f"task {self._session.task.id}"
         try:
             payloads, now = {key: answer_payload}, deps.clock.now()
-            await answer(deps.store, task_id, scope, payloads, actor=actor, now=now, on_commit=deps.on_commit)
+            await answer(deps.store, task_id, deps.scope, payloads, actor=actor, now=now, on_commit=deps.on_commit)
         except (IllegalTransition, TaskNotFound):
             # The task has just ended, and needs no answer.
             return
@@ -173,19 +166,12 @@ class ChildTasks:
         task_id: TaskId | None = None,
         checks: bool = True,
     ) -> Creation:
-        task, deps = self._session.task, self._session.deps
+        task, deps = self._session.task, self._deps
         request = SubmitRequest(
             task.namespace, task.owner, self._session.journal.caller, parent_id, actor=f"task {task.id}"
         )
-        return create_task(
-            tool,
-            arguments,
-            request,
-            now=deps.clock.now(),
-            limits=deps.limits,
-            task_id=task_id,
-            validate=checks,
-        )
+        now = deps.clock.now()
+        return create_task(tool, arguments, request, now=now, limits=deps.limits, task_id=task_id, validate=checks)
 
 
 def _relay_key(child_id: TaskId, key: str) -> str:

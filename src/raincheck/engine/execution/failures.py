@@ -5,12 +5,12 @@ under which the log and the history have the full error.
 """
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import cast
 
 from raincheck.core.commands import Complete, Fail
-from raincheck.core.policies import OnInterrupt
+from raincheck.core.policies import Limits, OnInterrupt
 from raincheck.core.records import Task
 from raincheck.core.values import Json, encode
 from raincheck.engine.isolation.process_body import IsolatedError, ProcessDied
@@ -29,6 +29,9 @@ from raincheck.tracebacks import format_traceback, text_logger
 
 logger = text_logger(__name__)
 
+draw_jitter = secrets.SystemRandom().random
+"""Draw a random number for the backoff."""
+
 TRACEBACK_LIMIT = 32_000
 """Maximum characters of a traceback that are stored, from its end."""
 
@@ -38,13 +41,11 @@ CALLER_READABLE_ERRORS = (CheckpointMismatch, TaskFailed, InvalidValue, QuotaExc
 
 @dataclass(frozen=True, slots=True)
 class FailureMapper:
-    """Maps the failure of one attempt to a command. `draw_jitter` draws a random number for the backoff."""
+    """Maps the failure of one attempt to a command."""
 
     task: Task
     tool: TaskTool
-    draw_jitter: Callable[[], float]
-    traceback_limit: int = TRACEBACK_LIMIT
-    """Keeps the stored detail of an error within its size limit."""
+    limits: Limits
 
     def map_tool_error(self, error: ToolError) -> Complete:
         """Map an error that the body raised for its caller: it is the task's result."""
@@ -59,7 +60,7 @@ class FailureMapper:
         if error.data is not None:
             fields["data"] = error.data
         payload = encode(cast("Json", fields), what=f"the error of tool {self.tool.name!r}")
-        return Fail(self.task.attempt_number, payload, message, retryable=False, chance=self.draw_jitter())
+        return Fail(self.task.attempt_number, payload, message, retryable=False, chance=draw_jitter())
 
     def map_timeout(self) -> Fail:
         """Map an attempt that took too long."""
@@ -67,7 +68,7 @@ class FailureMapper:
         logger.warning("task %s: %s (tool %s)", self.task.log_id, message, self.tool.name)
         error = encode({"kind": "timeout", "message": message})
         retryable = self._may_be_cut_off and issubclass(TimeoutError, self.tool.retry_on)
-        return Fail(self.task.attempt_number, error, message, retryable=retryable, chance=self.draw_jitter())
+        return Fail(self.task.attempt_number, error, message, retryable=retryable, chance=draw_jitter())
 
     def map_unexpected_error(self, error: BaseException) -> Fail:
         """Map an unexpected error of the body."""
@@ -97,8 +98,10 @@ class FailureMapper:
             # A configuration error recurs on every attempt.
             retryable &= not isinstance(error, ConfigurationError)
         payload = encode({"kind": "error", "message": message, "error_id": error_id})
-        detail = {"error_id": error_id, "type": type(error).__name__, "traceback": text[-self.traceback_limit :]}
-        fence, chance = self.task.attempt_number, self.draw_jitter()
+        # Within the size limit of the detail: a character takes up to six bytes in JSON.
+        traceback = text[-min(TRACEBACK_LIMIT, self.limits.outcome // 8) :]
+        detail = {"error_id": error_id, "type": type(error).__name__, "traceback": traceback}
+        fence, chance = self.task.attempt_number, draw_jitter()
         return Fail(fence, payload, message, retryable=retryable, chance=chance, detail=encode(detail))
 
     @property

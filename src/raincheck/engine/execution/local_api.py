@@ -18,8 +18,6 @@ from raincheck.engine.execution.children import ChildTasks
 from raincheck.engine.execution.context import StepStart
 from raincheck.engine.execution.session import AttemptSession, ParkingPolicy
 from raincheck.engine.inputs import TaskOutcome, check_capability, unwrap_answer
-from raincheck.engine.settings import Settings
-from raincheck.engine.toolbox import Toolbox
 from raincheck.engine.worker.slots import SlotPool
 from raincheck.errors import InvalidValue, LeaseLost, StoreError, TooLarge
 
@@ -31,13 +29,11 @@ MAX_SLEEP = timedelta(days=3_650)
 class LocalTaskApi:
     """The task API of one attempt. Lives in the event loop."""
 
-    def __init__(self, session: AttemptSession, toolbox: Toolbox, settings: Settings, slots: SlotPool) -> None:
+    def __init__(self, session: AttemptSession, slots: SlotPool) -> None:
         self.session = session
         self.checkpoints = Checkpoints(session.journal, session.tool.version)
-        self.progress = ProgressReporter(session, settings.progress_interval)
-        self.parking = ParkingPolicy(session, settings.park_after, slots)
-        self._toolbox = toolbox
-        self._quota = settings.quota
+        self.progress = ProgressReporter(session)
+        self.parking = ParkingPolicy(session, slots)
         # Held from the count to the write, so that concurrent branches can't exceed a limit together.
         self._limit_lock = asyncio.Lock()
         self._artifacts = set(session.journal.artifacts)
@@ -46,7 +42,7 @@ class LocalTaskApi:
     @property
     def children(self) -> ChildTasks:
         # Created on first use: most tasks have no children.
-        self._children = self._children or ChildTasks(self.session, self._toolbox)
+        self._children = self._children or ChildTasks(self.session)
         return self._children
 
     def create_successor(self, result: Callable[[], Json]) -> tuple[Creation, ...]:
@@ -173,7 +169,7 @@ class LocalTaskApi:
         if len(steps) >= deps.limits.steps:
             raise TooLarge(f"task {self.session.task.id!r}", len(steps) + 1, deps.limits.steps, "steps")
         step = Step(name, occurrence, fingerprint, result, fence, deps.clock.now())
-        await self.session.write_from_body(Note(fence, steps=(step,), spawned=spawned, quota=self._quota))
+        await self.session.write_from_body(Note(fence, steps=(step,), spawned=spawned, quota=deps.settings.quota))
         steps[name, occurrence] = step
 
     async def _note(self, note: Note) -> None:
@@ -191,9 +187,8 @@ def _format_seconds(seconds: float) -> str:
 class ProgressReporter:
     """Holds the latest report, and writes it when enough time has passed since the last write."""
 
-    def __init__(self, session: AttemptSession, interval: float) -> None:
+    def __init__(self, session: AttemptSession) -> None:
         self._session = session
-        self._interval = interval
         self._progress: Progress | None = None
         self._message: str | None = None
         self._writer: asyncio.Task[None] | None = None
@@ -251,5 +246,5 @@ class ProgressReporter:
         # The first report is written at once, so that a slow task is seen to have started.
         while (self._progress is not None or self._message is not None) and not self._session.is_stopped:
             await self._flush_if_possible()
-            await self._session.deps.clock.sleep(self._interval)
+            await self._session.deps.clock.sleep(self._session.deps.settings.progress_interval)
         self._writer = None

@@ -18,10 +18,9 @@ from enum import Enum, auto
 from typing import Any, TypeVar
 
 from raincheck._async import retry_while_unavailable, wait_first
-from raincheck.clock import Clock
+from raincheck.clock import SystemClock
 from raincheck.core.commands import Command, Park, Release
 from raincheck.core.decide import decide
-from raincheck.core.owner import Scope
 from raincheck.core.policies import backoff_seconds
 from raincheck.core.records import Journal, Task, View
 from raincheck.engine.tool import EngineDeps, ExecutionMode, TaskTool
@@ -103,7 +102,6 @@ class AttemptSession:
         self._changed = asyncio.Event()
         self._refreshing: asyncio.Task[None] | None = None
         self._cancel_refreshing: Callable[[], object] | None = None
-        self._scope = Scope.for_namespace(journal.task.namespace)
         self._writing = asyncio.Lock()
         self._stop_callback: Callable[[], None] | None = None
 
@@ -115,9 +113,10 @@ class AttemptSession:
     def is_stopped(self) -> bool:
         return self.stop_reason is not None
 
-    def refresh_soon(self, clock: Clock) -> None:
+    def refresh_soon(self) -> None:
         """Start to refresh the task after hints, a moment from now."""
-        self._cancel_refreshing = clock.call_later(WATCH_DELAY, self._start_refreshing)
+        # On this machine's clock, whichever clock the task uses.
+        self._cancel_refreshing = SystemClock().call_later(WATCH_DELAY, self._start_refreshing)
 
     def _start_refreshing(self) -> None:
         if self._refreshing is None and self._cancel_refreshing is not None:
@@ -258,7 +257,7 @@ class AttemptSession:
         """Read the task again, with everything that belongs to it."""
         async with self._writing:
             try:
-                self.journal = await self.deps.store.journal(self.task.id, self._scope, now=self.deps.clock.now())
+                self.journal = await self.deps.store.journal(self.task.id, self.deps.scope, now=self.deps.clock.now())
             except TaskNotFound:
                 self.stop(StopReason.LOST)
             self.task = self.journal.task
@@ -278,7 +277,7 @@ class AttemptSession:
                 self.stop(StopReason.LOST)
             elif self.task.signals != self.journal.task.signals:
                 now = self.deps.clock.now()
-                self.journal = await self.deps.store.journal(self.task.id, self._scope, now=now)
+                self.journal = await self.deps.store.journal(self.task.id, self.deps.scope, now=now)
                 self.task = self.journal.task
             elif not self.task.pausing:
                 return
@@ -286,7 +285,7 @@ class AttemptSession:
         self._changed = asyncio.Event()
 
     async def _load(self) -> Task:
-        return await self.deps.store.load(self.task.id, self._scope, now=self.deps.clock.now())
+        return await self.deps.store.load(self.task.id, self.deps.scope, now=self.deps.clock.now())
 
 
 MIN_IDLE_SECONDS = 0.05
@@ -312,10 +311,10 @@ class _Wait:
 class ParkingPolicy:
     """Decides how an attempt waits, and when it parks."""
 
-    def __init__(self, session: AttemptSession, park_after: float, slots: SlotPool) -> None:
+    def __init__(self, session: AttemptSession, slots: SlotPool) -> None:
         self._session = session
         self._clock = session.deps.clock
-        self._park_after = park_after
+        self._park_after = session.deps.settings.park_after
         self._slots = slots
         self._tool = session.task.tool.name
         self._slot_wanted = slots.wanted_event(self._tool)

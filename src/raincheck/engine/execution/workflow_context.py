@@ -11,7 +11,6 @@ from datetime import datetime
 from typing import Any
 
 from raincheck.core.commands import Cancel
-from raincheck.core.owner import Scope
 from raincheck.core.records import Step, TaskId
 from raincheck.engine.execution.context import TaskContext
 from raincheck.engine.execution.local_api import LocalTaskApi
@@ -58,11 +57,10 @@ class WorkflowContext:
 
     async def cancel_child(self, child_id: str) -> None:
         """Cancel a child whose result is no longer needed."""
-        deps, task = self._session.deps, self._session.task
-        cancel = Cancel(actor=f"task {task.id}", reason="its parent no longer needs it")
+        deps, now = self._session.deps, self._session.deps.clock.now()
+        cancel = Cancel(actor=f"task {self._session.task.id}", reason="its parent no longer needs it")
         with suppress(IllegalTransition, TaskNotFound):
-            scope = Scope.for_namespace(task.namespace)
-            await apply(deps.store, TaskId(child_id), scope, cancel, now=deps.clock.now(), on_commit=deps.on_commit)
+            await apply(deps.store, TaskId(child_id), deps.scope, cancel, now=now, on_commit=deps.on_commit)
 
     async def enter_current_state(self) -> InstanceSnapshot:
         """Return the instance's current state. Later checkpoints belong to this stay in the state."""

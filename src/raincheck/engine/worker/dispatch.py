@@ -15,7 +15,6 @@ from typing import Any
 from raincheck._async import repeat, shield, spawn_background, wait_first
 from raincheck.core.records import Journal, Task, TaskId, Tool
 from raincheck.engine.execution.attempt import AttemptRunner
-from raincheck.engine.settings import Settings
 from raincheck.engine.tool import EngineDeps
 from raincheck.engine.toolbox import ConcurrencyGroup
 from raincheck.engine.worker.slots import AttemptTask, SlotPool
@@ -26,18 +25,9 @@ from raincheck.stores.requests import DUE_NOW, ClaimRequest
 class Claimer:
     """Claims tasks while slots are free, and starts their attempts."""
 
-    def __init__(
-        self,
-        deps: EngineDeps,
-        namespace: str,
-        holder: str,
-        runner: AttemptRunner,
-        settings: Settings,
-        slots: SlotPool,
-    ) -> None:
+    def __init__(self, deps: EngineDeps, holder: str, runner: AttemptRunner, slots: SlotPool) -> None:
         self.deps = deps
-        self.namespace = namespace
-        self.settings = settings
+        self.namespace = deps.namespace
         self.slots = slots
         self.holder = holder
         self.runner = runner
@@ -50,7 +40,7 @@ class Claimer:
 
     @property
     def concurrency(self) -> int:
-        return self.settings.concurrency
+        return self.deps.settings.concurrency
 
     @property
     def tools(self) -> frozenset[Tool]:
@@ -126,7 +116,7 @@ class Claimer:
     async def _claim(
         self, tools: frozenset[Tool], limit: int, job_tool: Tool | None, withdraw_job: bool
     ) -> list[AttemptTask]:
-        lease = timedelta(seconds=self.settings.lease)
+        lease = timedelta(seconds=self.deps.settings.lease)
         journals: dict[TaskId, Journal] = {}
         request = ClaimRequest(self.namespace, tools, self.holder, lease, limit, job_tool, withdraw_job, journals)
         try:
@@ -172,7 +162,7 @@ class ClaimLoop:
         """Claim for the free slots. Returns when to poll next; None after a claim, as there may be more."""
         claimer = self._claimer
         now = claimer.deps.clock.now()
-        due_at = now + timedelta(seconds=claimer.settings.poll_interval)
+        due_at = now + timedelta(seconds=claimer.deps.settings.poll_interval)
         runnable: list[ConcurrencyGroup] = []
         tools_to_park: set[str] = set()
         for group in claimer.slots.groups:
@@ -295,13 +285,14 @@ class QueueDispatch:
 
     async def _claim_tasks_without_jobs(self) -> None:
         """Claim queued tasks that have lost their jobs, for example because the job table was emptied."""
-        claimer, elapsed = self._claimer, self._claimer.deps.clock.monotonic()
+        claimer, deps = self._claimer, self._claimer.deps
+        elapsed = deps.clock.monotonic()
         if elapsed < self._checked_at + UNSERVED_SECONDS:
             return
         self._checked_at = elapsed
         is_idle, self._started_count = claimer.started_count == self._started_count, claimer.started_count
         can_start = is_idle and bool(claimer.free_tools)
-        is_unserved = can_start and await claimer.deps.store.next_due(claimer.namespace, claimer.free_tools) == DUE_NOW
+        is_unserved = can_start and await deps.store.next_due(deps.namespace, claimer.free_tools) == DUE_NOW
         if is_unserved and self._was_unserved:
             logger.warning("found queued tasks without a dispatcher job; claiming them directly")
             while claimer.free_tools and await claimer.claim_next(None) is not None:

@@ -14,7 +14,6 @@ from datetime import datetime, timedelta
 from raincheck.core.records import TaskId
 from raincheck.engine.execution.attempt import AttemptRunner
 from raincheck.engine.execution.session import AttemptSession
-from raincheck.engine.settings import Settings
 from raincheck.engine.tool import EngineDeps
 from raincheck.errors import StoreError
 from raincheck.stores.base import Store
@@ -28,9 +27,9 @@ logger = text_logger(__name__)
 class Heartbeat:
     """Extends the leases of the running attempts, three times per lease duration."""
 
-    def __init__(self, deps: EngineDeps, lease: float, get_sessions: Callable[[], tuple[AttemptSession, ...]]) -> None:
+    def __init__(self, deps: EngineDeps, get_sessions: Callable[[], tuple[AttemptSession, ...]]) -> None:
         self._deps = deps
-        self._lease = lease
+        self._lease = deps.settings.lease
         self._get_sessions = get_sessions
         self._engine_loop = asyncio.get_running_loop()
         self._loop = asyncio.new_event_loop()
@@ -143,7 +142,8 @@ BATCH_SIZE = 100
 class Sweeper:
     """Sweeps all tasks of the store. Every engine does this, so it does not matter whose process died."""
 
-    def __init__(self, deps: EngineDeps, settings: Settings, heartbeat: Heartbeat, runner: AttemptRunner) -> None:
+    def __init__(self, deps: EngineDeps, heartbeat: Heartbeat, runner: AttemptRunner) -> None:
+        settings = deps.settings
         self._deps = deps
         self._heartbeat = heartbeat
         self._runner = runner

@@ -20,9 +20,7 @@ from raincheck.engine.durations import Durations
 from raincheck.engine.execution.attempt import AttemptRunner
 from raincheck.engine.execution.session import AttemptSession, StopReason
 from raincheck.engine.follow import WaiterRegistry
-from raincheck.engine.settings import Settings
 from raincheck.engine.tool import EngineDeps
-from raincheck.engine.toolbox import Toolbox
 from raincheck.engine.worker.dispatch import Claimer, ClaimLoop, QueueDispatch
 from raincheck.engine.worker.heartbeat import Heartbeat, Sweeper
 from raincheck.engine.worker.slots import SlotPool
@@ -40,10 +38,9 @@ class DirectStarter:
     def __init__(self, claimer: Claimer, queue: QueueDispatch | None) -> None:
         self._deps = claimer.deps
         # Not the worker's name, so that this process can tell who started a task whose confirmation was lost.
-        holder, lease = f"{claimer.holder}:direct", timedelta(seconds=claimer.settings.lease)
-        self._claim_request = ClaimRequest(claimer.namespace, frozenset[Tool](), holder, lease, 1)
+        holder, lease = f"{claimer.holder}:direct", timedelta(seconds=claimer.deps.settings.lease)
+        self._claim_request = ClaimRequest(claimer.deps.namespace, frozenset[Tool](), holder, lease, 1)
         self._runner = claimer.runner
-        self._quota = claimer.settings.quota
         self._slots = claimer.slots
         self._queue = queue
         self._pending_count = 0
@@ -88,7 +85,7 @@ class DirectStarter:
         self, creation: Creation, claim: ClaimRequest, now: datetime, created: asyncio.Future[Task]
     ) -> Task | None:
         try:
-            task = await self._deps.store.create(creation, quota=self._quota, now=now, claim=claim)
+            task = await self._deps.store.create(creation, quota=self._deps.settings.quota, now=now, claim=claim)
             if self._deps.observer is not None:
                 self._deps.observer.on_create(creation, task)
         except BaseException as error:
@@ -179,28 +176,17 @@ PARK_SECONDS = 0.1
 class Supervisor:
     """The background tasks of one engine, from its start to its stop."""
 
-    def __init__(
-        self,
-        deps: EngineDeps,
-        namespace: str,
-        toolbox: Toolbox,
-        settings: Settings,
-        waiters: WaiterRegistry,
-        durations: Durations,
-        *,
-        works: bool,
-    ) -> None:
+    def __init__(self, deps: EngineDeps, waiters: WaiterRegistry, durations: Durations, *, works: bool) -> None:
         self._deps = deps
-        self._settings = settings
         self._waiters = waiters
         self._durations = durations
         self._works = works
-        self._slots = SlotPool(toolbox.subset(settings.queues), settings.concurrency)
-        self._runner = AttemptRunner(deps, toolbox, settings, self._slots, self._on_attempt_settled)
-        self._heartbeat = Heartbeat(deps, settings.lease, lambda: self._runner.sessions)
-        self._sweeper = Sweeper(deps, settings, self._heartbeat, self._runner)
+        self._slots = SlotPool(deps.toolbox.subset(deps.settings.queues), deps.settings.concurrency)
+        self._runner = AttemptRunner(deps, self._slots, self._on_attempt_settled)
+        self._heartbeat = Heartbeat(deps, lambda: self._runner.sessions)
+        self._sweeper = Sweeper(deps, self._heartbeat, self._runner)
         holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
-        self._claimer = Claimer(deps, namespace, holder, self._runner, settings, self._slots)
+        self._claimer = Claimer(deps, holder, self._runner, self._slots)
         make_dispatcher = deps.store.capabilities.make_dispatcher
         self._queue = None if make_dispatcher is None else QueueDispatch(self._claimer, make_dispatcher())
         self._dispatch = self._queue or ClaimLoop(self._claimer)
@@ -249,7 +235,7 @@ class Supervisor:
         self._slots.request_all_slots()
         if self._slots.waiting.total():
             await asyncio.sleep(PARK_SECONDS)
-        await wait_first(self._wait_for_attempts(), asyncio.sleep(self._settings.grace), self._hurry.wait())
+        await wait_first(self._wait_for_attempts(), asyncio.sleep(self._deps.settings.grace), self._hurry.wait())
         unwind_seconds = max((session.tool.grace for session in self._runner.sessions), default=0.0) + UNWIND_TIMEOUT
         self._runner.stop_all(StopReason.RELEASE)
         # A body that does not stop may continue: once it is handed back, it can't write any more.
@@ -302,6 +288,6 @@ class Supervisor:
             logger.warning("the durations of the last tasks were not saved: %s", error)
 
     async def _wake_due_waiters(self) -> None:
-        clock, seconds = self._deps.clock, self._settings.poll_interval
+        clock, seconds = self._deps.clock, self._deps.settings.poll_interval
         await clock.sleep(seconds / CHECKS_PER_INTERVAL)
         self._waiters.wake_due(clock.monotonic(), seconds)

@@ -11,9 +11,8 @@ from raincheck.cli.operator import ACTOR, ReasonOption, StoreOption, open_operat
 from raincheck.cli.options import JsonOption
 from raincheck.cli.prompts.arguments import parse_arguments, read_files
 from raincheck.clock import Clock
-from raincheck.core.policies import Limits
 from raincheck.core.records import Task
-from raincheck.engine import Toolbox
+from raincheck.engine import Settings, Toolbox
 from raincheck.engine.instances import WorkflowInstances
 from raincheck.engine.tool import EngineDeps
 from raincheck.engine.workflow import AvailableTransition
@@ -135,7 +134,7 @@ async def _open_instances(store: Store, task: Task, clock: Clock) -> WorkflowIns
 
     toolbox = Toolbox()
     toolbox.add_older_version((await asyncio.to_thread(restore_definition, definition)).tool())
-    return WorkflowInstances(EngineDeps(store, clock, Limits()), task.namespace, toolbox)
+    return WorkflowInstances(EngineDeps(store, clock, task.namespace, toolbox, Settings()))
 
 
 def _state_of(task: Task) -> str:
