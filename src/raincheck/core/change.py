@@ -236,22 +236,22 @@ def create(new: NewTask, now: datetime, limits: Limits) -> Creation:
 def _check_new_task(new: NewTask, now: datetime, limits: Limits) -> None:
     for moment in (now, new.due_at, new.deadline_at):
         check_aware(moment)
-    check_name(new.id, what="a task's id")
-    check_name(new.namespace, what="a namespace")
-    check_name(new.tool.name, what="a tool's name")
-    check_name(new.tool.version, what="a tool's version")
-    for name, what in ((new.state, "a state's name"), (new.subject, "the subject of an instance")):
+    for name, what in (
+        (new.id, "a task's id"),
+        (new.namespace, "a namespace"),
+        (new.tool.name, "a tool's name"),
+        (new.tool.version, "a tool's version"),
+        (new.state, "a state's name"),
+        (new.subject, "the subject of an instance"),
+        (new.parent_id, "a parent's id"),
+        (new.idempotency_key, "an idempotency key"),
+        (new.request_digest, "the digest of a request"),
+    ):
         if name is not None:
             check_name(name, what=what)
-    if new.parent_id is not None:
-        check_name(new.parent_id, what="a parent's id")
-    if new.idempotency_key is not None:
-        check_name(new.idempotency_key, what="an idempotency key")
     if new.idempotency_key is not None and not new.owner.may_list:
         # Possession of an anonymous task's id is the right to it, and a guessed key would return the id.
         raise InvalidValue("an anonymous caller can't use an idempotency key: leave it out")
-    if new.request_digest is not None:
-        check_name(new.request_digest, what="the digest of a request")
     if (new.idempotency_key is None) != (new.request_digest is None):
         raise InvalidValue("an idempotency key requires the digest of its request, and the reverse: use digest_request")
     if new.priority not in PRIORITIES:
@@ -264,37 +264,24 @@ def _check_new_task(new: NewTask, now: datetime, limits: Limits) -> None:
     check_size(new.caller, limits.caller, what="the caller's identity")
 
 
-def check_children(task: Task, spawned: Sequence[Creation]) -> None:
-    """Check the tasks that a working task spawns.
+def check_spawned(spawned: Sequence[Creation], task: Task, parents: tuple[TaskId | None, ...]) -> None:
+    """Check the tasks that a task spawns.
 
     Raises:
-        InvalidValue: a task has another owner or namespace, or a key under which it might exist already.
+        InvalidValue: one has another owner, namespace or parent, or a key under which it might exist already.
     """
-    for creation in spawned:
-        _check_creation(task, creation, parents=(None, task.id))
-
-
-def check_successors(task: Task, spawned: Sequence[Creation]) -> None:
-    """Check the tasks that start with a task's completion.
-
-    Raises:
-        InvalidValue: as for children, or a task is a child: its parent would have ended before it started.
-    """
-    for creation in spawned:
-        _check_creation(task, creation, parents=(None,))
+    for new in (creation.task for creation in spawned):
+        if (new.namespace, new.owner) != (task.namespace, task.owner):
+            raise InvalidValue(f"task {new.id!r} can't be spawned by {task.id!r}: give it the same namespace and owner")
+        if new.parent_id not in parents:
+            allowed = (
+                "its parent must be that task or none" if task.id in parents else "that task ends, so set no parent"
+            )
+            raise InvalidValue(f"task {new.id!r} can't be spawned by {task.id!r}: {allowed}")
+        if new.idempotency_key is not None:
+            raise InvalidValue(f"task {new.id!r} is spawned, so it can't have an idempotency key: remove it")
 
 
 def describe_spawned(spawned: Sequence[Creation]) -> list[str]:
     """Describe spawned tasks for the history."""
     return [f"spawned {creation.task.id}" for creation in spawned]
-
-
-def _check_creation(task: Task, creation: Creation, parents: tuple[TaskId | None, ...]) -> None:
-    new = creation.task
-    if (new.namespace, new.owner) != (task.namespace, task.owner):
-        raise InvalidValue(f"task {new.id!r} can't be spawned by {task.id!r}: give it the same namespace and owner")
-    if new.parent_id not in parents:
-        allowed = "its parent must be that task or none" if task.id in parents else "that task ends, so set no parent"
-        raise InvalidValue(f"task {new.id!r} can't be spawned by {task.id!r}: {allowed}")
-    if new.idempotency_key is not None:
-        raise InvalidValue(f"task {new.id!r} is spawned, so it can't have an idempotency key: remove it")

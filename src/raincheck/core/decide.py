@@ -14,19 +14,18 @@ wakes a waiting task.
 from collections import Counter
 from dataclasses import replace
 from datetime import datetime
-from typing import assert_never
+from typing import Any, assert_never
 
 from raincheck.core import commands
 from raincheck.core.change import (
     Change,
     apply_event,
-    check_children,
-    check_successors,
+    check_spawned,
     describe_spawned,
     next_phase,
     require_attempt,
 )
-from raincheck.core.commands import Cancel, Note, TakeTransition
+from raincheck.core.commands import Note, TakeTransition
 from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.policies import Limits, OnInterrupt
 from raincheck.core.records import Attempt, InstanceState, Lease, Progress, Task
@@ -100,7 +99,7 @@ def _check(task: Task, note: Note, limits: Limits) -> None:
         if step.fingerprint:
             check_name(step.fingerprint, what=f"the fingerprint of step {step.name!r}")
         check_size(step.result, limits.step, what=f"the result of step {step.name!r}")
-    check_children(task, note.spawned)
+    check_spawned(note.spawned, task, parents=(None, task.id))
     for question in note.input_requests:
         if not question.is_open:
             raise InvalidValue(f"question {question.key!r} already has an answer: ask it without one")
@@ -195,25 +194,17 @@ def _stop(
     *,
     note: str | None = None,
     detail: Payload | None = None,
-    failures: int | None = None,
-    due_at: datetime | None = None,
+    **fields: Any,  # noqa: ANN401 - the fields of a task
 ) -> Change:
     """Leave `running` without ending: for the event's phase or, if the task is to be paused, for `paused`."""
-    return apply_event(
-        task,
-        Event.YIELD if task.pausing else event,
-        now,
-        actor=actor,
-        note=note,
-        detail=detail,
-        failures=task.failures if failures is None else failures,
-        due_at=due_at,
-    )
+    event = Event.YIELD if task.pausing else event
+    return apply_event(task, event, now, actor=actor, note=note, detail=detail, **fields)
 
 
 def _complete(task: Task, command: commands.Complete, now: datetime, actor: str, limits: Limits) -> Change:
     check_size(command.result, limits.outcome, what="the result")
-    check_successors(task, command.spawned)
+    # No children: their parent would have ended before they started.
+    check_spawned(command.spawned, task, parents=(None,))
     change = apply_event(
         task,
         Event.COMPLETE,
@@ -282,47 +273,49 @@ def _error(kind: str, message: str) -> Payload:
 
 def transition(task: Task, command: TakeTransition, now: datetime, limits: Limits) -> Change:
     next_phase(task, Event.TRANSITION)
-    state = next_state(task, command, now)
-    check_size(command.variables, limits.variables, what="the data of the instance")
     is_from_outside = command.fence is None
-    change = apply_event(
+    change = _move(
         task,
         Event.TRANSITION,
+        command,
         now,
         actor=command.actor,
-        note=describe_transition(command),
-        detail=encode_transition(task, command),
         # An attempt or a parked task that waits in the old state has to check again.
         signals=task.signals + 1 if is_from_outside else task.signals,
         due_at=None,
-        state=state,
         status_message=clip(command.to_state if command.reason is None else f"{command.to_state}: {command.reason}"),
         # Progress in the old state does not apply to the new one.
         progress=None,
         # The task makes progress: only repeated failure at the same place counts.
         failures=0,
     )
+    check_size(command.variables, limits.variables, what="the data of the instance")
+    return change
+
+
+def _move(
+    task: Task,
+    event: Event,
+    command: TakeTransition,
+    now: datetime,
+    *,
+    actor: str,
+    **fields: Any,  # noqa: ANN401 - as above
+) -> Change:
+    """Return the change that moves an instance to its next state, described for people and for programs."""
+    state = _next_state(task, command, now)
+    note = f"{command.action}: {command.from_state} -> {command.to_state}"
+    if command.reason is not None:
+        note = f"{note} ({command.reason})"
+    detail = encode(
+        {"action": command.action, "from": command.from_state, "to": command.to_state, "reason": command.reason},
+        what=f"a transition of task {task.id!r}",
+    )
+    change = apply_event(task, event, now, actor=actor, note=note, detail=detail, state=state, **fields)
     return replace(change, variables=command.variables)
 
 
-def cancel_into_state(task: Task, command: Cancel, now: datetime) -> Change:
-    """Return the change that cancels an instance whose definition has a state for that."""
-    assert command.into is not None  # noqa: S101 - checked by the caller
-    state = next_state(task, command.into, now)
-    change = apply_event(
-        task,
-        Event.CANCEL,
-        now,
-        actor=command.actor,
-        note=describe_transition(command.into),
-        detail=encode_transition(task, command.into),
-        state=state,
-        status_message=clip(command.reason or command.into.to_state),
-    )
-    return replace(change, variables=command.into.variables)
-
-
-def next_state(task: Task, command: TakeTransition, now: datetime) -> InstanceState:
+def _next_state(task: Task, command: TakeTransition, now: datetime) -> InstanceState:
     """Return the state that a transition leads to.
 
     Raises:
@@ -339,20 +332,6 @@ def next_state(task: Task, command: TakeTransition, now: datetime) -> InstanceSt
     return InstanceState(command.to_state, max(now, task.updated_at), current.number + 1)
 
 
-def describe_transition(command: TakeTransition) -> str:
-    """Describe the transition for people."""
-    text = f"{command.action}: {command.from_state} -> {command.to_state}"
-    return text if command.reason is None else f"{text} ({command.reason})"
-
-
-def encode_transition(task: Task, command: TakeTransition) -> Payload:
-    """Encode the transition for programs."""
-    return encode(
-        {"action": command.action, "from": command.from_state, "to": command.to_state, "reason": command.reason},
-        what=f"a transition of task {task.id!r}",
-    )
-
-
 def due(task: Task, command: commands.Due, now: datetime) -> Change | None:
     next_phase(task, Event.DUE)
     is_due = task.due_at is not None and task.due_at <= now
@@ -360,8 +339,9 @@ def due(task: Task, command: commands.Due, now: datetime) -> Change | None:
 
 
 def signal(task: Task, command: commands.Signal, now: datetime) -> Change:
-    counts = {"signals": task.signals + 1, "open_inputs": task.open_inputs}
-    return _apply_signal(task, Event.SIGNAL, now, command.actor, command.note, **counts)
+    # Any time that the task waits for is cleared, also while it is paused. An answer does the same.
+    signals = task.signals + 1
+    return apply_event(task, Event.SIGNAL, now, actor=command.actor, note=command.note, due_at=None, signals=signals)
 
 
 def answer(task: Task, command: commands.Answer, now: datetime, limits: Limits) -> Change | None:
@@ -376,13 +356,13 @@ def answer(task: Task, command: commands.Answer, now: datetime, limits: Limits) 
         return None
     for question in answered:
         check_size(question.answer, limits.answer, what=f"the answer to question {question.key!r}")
-    note = ", ".join(f"answered {question.key}" for question in answered)
-    change = _apply_signal(
+    change = apply_event(
         task,
         Event.ANSWER,
         now,
-        command.actor,
-        note,
+        actor=command.actor,
+        note=", ".join(f"answered {question.key}" for question in answered),
+        due_at=None,
         signals=task.signals + len(answered),
         open_inputs=task.open_inputs - len(answered),
     )
@@ -392,9 +372,11 @@ def answer(task: Task, command: commands.Answer, now: datetime, limits: Limits) 
 def cancel(task: Task, command: commands.Cancel, now: datetime) -> Change:
     next_phase(task, Event.CANCEL)
     if command.into is not None:
-        return cancel_into_state(task, command, now)
-    message = command.reason or "cancelled"
-    return apply_event(task, Event.CANCEL, now, actor=command.actor, note=command.reason, status_message=clip(message))
+        # An instance, whose definition has a state for that.
+        message = clip(command.reason or command.into.to_state)
+        return _move(task, Event.CANCEL, command.into, now, actor=command.actor, status_message=message)
+    message = clip(command.reason or "cancelled")
+    return apply_event(task, Event.CANCEL, now, actor=command.actor, note=command.reason, status_message=message)
 
 
 def pause(task: Task, command: commands.Pause, now: datetime) -> Change | None:
@@ -410,13 +392,6 @@ def resume(task: Task, command: commands.Resume, now: datetime) -> Change | None
     return apply_event(task, Event.RESUME, now, actor=command.actor, pausing=False, due_at=task.due_at or now)
 
 
-def _apply_signal(
-    task: Task, event: Event, now: datetime, actor: str, note: str, *, signals: int, open_inputs: int
-) -> Change:
-    """Apply an event that the task may wait for: any time it waits for is cleared, also while it is paused."""
-    return apply_event(task, event, now, actor=actor, note=note, due_at=None, signals=signals, open_inputs=open_inputs)
-
-
 DEFAULT_LIMITS = Limits()
 
 
@@ -429,18 +404,11 @@ def decide(task: Task, command: commands.Command, now: datetime, limits: Limits 
         WrongState: the instance is not in the state that the command was decided in.
         TooLarge: a value in the command exceeds its limit.
     """
+    if isinstance(command, commands.AttemptCommand):
+        return decide_attempt_command(task, command, now, limits)
     match command:
         case commands.Claim():
             return claim(task, command, now)
-        case (
-            commands.Note()
-            | commands.Park()
-            | commands.Release()
-            | commands.Yield()
-            | commands.Complete()
-            | commands.Fail()
-        ):
-            return decide_attempt_command(task, command, now, limits)
         case commands.Interrupt():
             return interrupt(task, command, now)
         case commands.Expire():

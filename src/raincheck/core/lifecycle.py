@@ -159,16 +159,10 @@ INITIAL_PHASES = frozenset({Phase.QUEUED, Phase.PARKED})
 TERMINAL_PHASES = frozenset(phase for phase, row in TRANSITIONS.items() if not row)
 LIVE_PHASES = frozenset(TRANSITIONS) - TERMINAL_PHASES
 
-_STATUS_OF_TERMINAL = {
-    Phase.COMPLETED: Status.COMPLETED,
-    Phase.FAILED: Status.FAILED,
-    Phase.CANCELLED: Status.CANCELLED,
-}
-
 
 def status_of(phase: Phase, *, open_inputs: int) -> Status:
     """Return the wire status of a task in this phase with this many open input requests."""
-    ended = _STATUS_OF_TERMINAL.get(phase)
-    if ended is not None:
-        return ended
+    if phase in TERMINAL_PHASES:
+        # A terminal phase has the name of its status.
+        return Status(phase.value)
     return Status.INPUT_REQUIRED if open_inputs else Status.WORKING
