@@ -116,7 +116,8 @@ def error_tree() -> str:
 
 
 def error_classes() -> str:
-    return "\n\n".join(f"## {name}\n\n{_about_error(getattr(errors, name))}" for name in errors.__all__)
+    classes = sorted(_own_classes(errors), key=lambda error: error.__name__)
+    return "\n\n".join(f"## {error.__name__}\n\n{_about_error(error)}" for error in classes)
 
 
 def _own_classes(module: ModuleType) -> list[type]:

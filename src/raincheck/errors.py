@@ -38,38 +38,6 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Self
 
-__all__ = [
-    "AlreadyRecorded",
-    "CancelRefused",
-    "CheckpointMismatch",
-    "ConfigurationError",
-    "IdempotencyConflict",
-    "IllegalTransition",
-    "InvalidValue",
-    "LeaseLost",
-    "NotAStore",
-    "NotJson",
-    "PayloadSealed",
-    "ProtocolError",
-    "QuotaExceeded",
-    "RaincheckError",
-    "SchemaMismatch",
-    "StaleChange",
-    "StoreCorrupt",
-    "StoreError",
-    "StoreFull",
-    "StoreReadOnly",
-    "StoreUnavailable",
-    "TaskError",
-    "TaskFailed",
-    "TaskNotFound",
-    "TooLarge",
-    "ToolError",
-    "TransitionRefused",
-    "UnknownTool",
-    "WrongState",
-]
-
 
 class RaincheckError(Exception):
     """The base of every error that raincheck raises."""

@@ -10,7 +10,7 @@ from raincheck.core.lifecycle import Phase
 from raincheck.core.policies import OnInterrupt, RetryPolicy
 from raincheck.core.records import Task
 from raincheck.engine import Settings, SyncTaskContext, TaskContext
-from raincheck.engine.execution.attempt import AttemptRunner
+from raincheck.engine.execution import failures
 from raincheck.stores.commit import sweep
 from raincheck.testing import FakeClock
 from tests.support.engine.harness import QUICK, EngineHarness, outcome_of
@@ -58,7 +58,7 @@ async def test_a_task_is_retried_as_its_policy_says_with_growing_waits(harness: 
 async def test_the_wait_before_a_retry_has_jitter(
     harness: EngineHarness, chance: float, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(AttemptRunner.__init__, "__defaults__", (lambda: chance,))
+    monkeypatch.setattr(failures, "draw_jitter", lambda: chance)
 
     @harness.toolbox.tool(retry=RetryPolicy(first_wait=timedelta(seconds=10), jitter=0.4))
     async def fail() -> None:

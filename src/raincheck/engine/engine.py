@@ -146,7 +146,9 @@ class Engine:
         )
         now = self._deps.clock.now()
         found = self.toolbox.get(tool)
-        creation = create_task(found, arguments or {}, request, now=now, limits=self._deps.limits, validate=validate)
+        creation = create_task(
+            found, arguments or {}, request, now=now, limits=self._deps.settings.limits, validate=validate
+        )
         started = None if self._supervisor is None else self._supervisor.try_start(creation, now)
         return asyncio.ensure_future(self._store(creation, now)) if started is None else started
 
@@ -255,7 +257,7 @@ class Engine:
 
     async def _answer(self, task_id: str, answers: Mapping[str, Json], owner: Owner, actor: str) -> Task:
         payloads = {key: encode(value, what=f"the answer to {key!r}") for key, value in answers.items()}
-        now, limits, scope = self._deps.clock.now(), self._deps.limits, self._scope(owner)
+        now, limits, scope = self._deps.clock.now(), self._deps.settings.limits, self._scope(owner)
         return await answer(
             self._deps.store,
             TaskId(task_id),

@@ -4,8 +4,7 @@ One listener serves the whole engine: it passes hints from the store to the wait
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Iterable
 
 from raincheck._async import retry_while_unavailable
 from raincheck.clock import Clock
@@ -47,30 +46,28 @@ class TaskWaiter:
 
 
 class WaiterRegistry:
-    """The waiters of each task, and the listeners that receive all hints."""
+    """The waiters of each task, which are notified while the engine runs."""
 
     def __init__(self) -> None:
         self._waiters: dict[TaskId, set[TaskWaiter]] = {}
-        self._listeners: dict[Callable[[ChangeHint], None], Callable[[Task], bool]] = {}
+        self._has_task: Callable[[Task], bool] | None = None
 
     @property
     def is_listening(self) -> bool:
-        return bool(self._listeners)
+        return self._has_task is not None
 
-    @contextmanager
-    def register_listener(
-        self, on_hint: Callable[[ChangeHint], None], has_task: Callable[[Task], bool]
-    ) -> Generator[None]:
-        """Register a listener for every hint. The listener reports the outcome of the tasks that it has."""
-        self._listeners[on_hint] = has_task
-        try:
-            yield
-        finally:
-            del self._listeners[on_hint]
+    def start(self, has_task: Callable[[Task], bool]) -> None:
+        """Accept waiters. The engine reports the outcome of the tasks that it has."""
+        self._has_task = has_task
+
+    def stop(self) -> None:
+        """Accept no more waiters, and wake all: there will be no more notifications."""
+        self._has_task = None
+        self.notify(list(self._waiters))
 
     def will_notify(self, task: Task) -> bool:
-        """Return whether a listener has the task in this version, and will report its outcome."""
-        return any(has_task(task) for has_task in self._listeners.values())
+        """Return whether this engine has the task in this version, and will report its outcome."""
+        return self._has_task is not None and self._has_task(task)
 
     def add_waiter(self, task_ids: Iterable[TaskId], *, next_poll_at: float) -> TaskWaiter:
         """Return a waiter that is notified when one of the tasks may have changed, until it is removed."""
@@ -86,10 +83,6 @@ class WaiterRegistry:
             if not waiters:
                 self._waiters.pop(task_id, None)
 
-    def wake_all(self) -> None:
-        """Wake every waiter. Called when the source of notifications has stopped."""
-        self.notify(list(self._waiters))
-
     def wake_due(self, now: float, poll_interval: float) -> None:
         """Wake the waiters whose poll is due, with all of their tasks."""
         due = {waiter for waiters in self._waiters.values() for waiter in waiters if waiter.next_poll_at <= now}
@@ -97,10 +90,8 @@ class WaiterRegistry:
             waiter.next_poll_at = now + poll_interval
             waiter.notify(waiter.task_ids)
 
-    def dispatch_hint(self, hint: ChangeHint) -> None:
-        """Pass a hint to all listeners, and to the waiters of its tasks."""
-        for on_hint in self._listeners:
-            on_hint(hint)
+    def on_hint(self, hint: ChangeHint) -> None:
+        """Notify the waiters of the tasks that may have changed."""
         self.notify(list(self._waiters) if hint == ANY_TASK else hint)
 
     def notify(self, task_ids: Iterable[TaskId]) -> None:

@@ -69,7 +69,7 @@ class WorkflowInstances:
             CancelRefused: the workflow does not allow it.
             IllegalTransition: the task, which is not an instance, has already ended.
         """
-        store, limits, scope = self._deps.store, self._deps.limits, self._scope(owner)
+        store, limits, scope = self._deps.store, self._deps.settings.limits, self._scope(owner)
 
         async def read_and_decide() -> tuple[Task, Change | None]:
             now = self._deps.clock.now()
@@ -124,7 +124,7 @@ class WorkflowInstances:
     async def _decide_and_commit(
         self, task_id: str, owner: Owner | None, make_command: Callable[[Journal], Command]
     ) -> Task:
-        store, limits, scope = self._deps.store, self._deps.limits, self._scope(owner)
+        store, limits, scope = self._deps.store, self._deps.settings.limits, self._scope(owner)
 
         async def read_and_decide() -> tuple[Task, Change | None]:
             now = self._deps.clock.now()

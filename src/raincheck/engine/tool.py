@@ -263,10 +263,6 @@ class EngineDeps:
     observer: StoreObserver | None = None
 
     @property
-    def limits(self) -> Limits:
-        return self.settings.limits
-
-    @property
     def scope(self) -> Scope:
         """The scope of workers: the tasks of every owner in the namespace."""
         return Scope.for_namespace(self.namespace)

@@ -69,7 +69,7 @@ class AttemptExecution:
     def __init__(self, session: AttemptSession, slots: SlotPool, on_settled: Callable[[AttemptSession], None]) -> None:
         self.session = session
         self.api = LocalTaskApi(session, slots)
-        self.failure_mapper = FailureMapper(session.task, session.tool, session.deps.limits)
+        self.failure_mapper = FailureMapper(session.task, session.tool, session.deps.settings.limits)
         self.on_settled = on_settled
 
     async def run(self, variables: contextvars.Context) -> None:

@@ -52,7 +52,7 @@ class ChildTasks:
             UnknownTool, InvalidValue: the tool does not exist, or its arguments are invalid.
             TooLarge: there are too many children, or too many generations.
         """
-        task, limits = self._session.task, self._deps.limits
+        task, limits = self._session.task, self._deps.settings.limits
         if count >= limits.children:
             raise TooLarge(f"task {task.id!r}", count + 1, limits.children, "children")
         generations = await self._generations()
@@ -128,7 +128,10 @@ class ChildTasks:
             answer_payload = self._session.journal.answer_to(key)
             if answer_payload is not None:
                 await self._answer(child.task.id, input_request.key, answer_payload)
-            elif key not in self._relayed_keys and self._session.task.open_inputs < self._deps.limits.open_inputs:
+            elif (
+                key not in self._relayed_keys
+                and self._session.task.open_inputs < self._deps.settings.limits.open_inputs
+            ):
                 self._relayed_keys.add(key)
                 now = self._deps.clock.now()
                 relayed = InputRequest(key, input_request.kind, input_request.request, now, self._session.fence)
@@ -171,7 +174,9 @@ class ChildTasks:
             task.namespace, task.owner, self._session.journal.caller, parent_id, actor=f"task {task.id}"
         )
         now = deps.clock.now()
-        return create_task(tool, arguments, request, now=now, limits=deps.limits, task_id=task_id, validate=checks)
+        return create_task(
+            tool, arguments, request, now=now, limits=deps.settings.limits, task_id=task_id, validate=checks
+        )
 
 
 def _relay_key(child_id: TaskId, key: str) -> str:

@@ -113,6 +113,11 @@ class StoredValues(Mapping[str, Json]):
     def __len__(self) -> int:
         return len(self._values)
 
+    async def _replace(self, values: dict[str, Json]) -> None:
+        # Updated only after the write, so that a rejected value is not seen.
+        await self._api.set_variables(values)
+        self._values = values
+
 
 class Variables(StoredValues):
     """The variables of a task."""
@@ -122,11 +127,6 @@ class Variables(StoredValues):
 
     async def remove(self, name: str) -> None:
         await self._replace({key: value for key, value in self._values.items() if key != name})
-
-    async def _replace(self, values: dict[str, Json]) -> None:
-        # Updated only after the write, so that a rejected value is not seen.
-        await self._api.set_variables(values)
-        self._values = values
 
 
 class Child:

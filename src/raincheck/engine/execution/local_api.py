@@ -124,7 +124,7 @@ class LocalTaskApi:
 
     async def store_artifact(self, name: str, content: Json) -> None:
         await self.parking.checkpoint()
-        max_count = self.session.deps.limits.artifacts
+        max_count = self.session.deps.settings.limits.artifacts
         async with self._limit_lock:
             if name not in self._artifacts and len(self._artifacts) >= max_count:
                 raise TooLarge(f"task {self.session.task.id!r}", len(self._artifacts) + 1, max_count, "artifacts")
@@ -166,8 +166,8 @@ class LocalTaskApi:
         self, name: str, occurrence: int, fingerprint: str, result: Payload, spawned: tuple[Creation, ...] = ()
     ) -> None:
         steps, deps, fence = self.checkpoints.steps, self.session.deps, self.session.fence
-        if len(steps) >= deps.limits.steps:
-            raise TooLarge(f"task {self.session.task.id!r}", len(steps) + 1, deps.limits.steps, "steps")
+        if len(steps) >= deps.settings.limits.steps:
+            raise TooLarge(f"task {self.session.task.id!r}", len(steps) + 1, deps.settings.limits.steps, "steps")
         step = Step(name, occurrence, fingerprint, result, fence, deps.clock.now())
         await self.session.write_from_body(Note(fence, steps=(step,), spawned=spawned, quota=deps.settings.quota))
         steps[name, occurrence] = step

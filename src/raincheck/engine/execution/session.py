@@ -221,7 +221,7 @@ class AttemptSession:
         # Retried without limit: the body's work must not be lost because the store is unavailable for a while. The loop
         # ends when the store is back, or when the waiter is cancelled.
         while True:
-            change = decide(self.task, command, self.deps.clock.now(), self.deps.limits)
+            change = decide(self.task, command, self.deps.clock.now(), self.deps.settings.limits)
             if change is None:
                 return self.task
             try:

@@ -57,14 +57,10 @@ class SyncVariables(StoredValues):
         self._wait = wait
 
     def set(self, name: str, value: Json) -> None:
-        self._replace({**self._values, name: value})
+        self._wait(self._replace({**self._values, name: value}))
 
     def remove(self, name: str) -> None:
-        self._replace({key: value for key, value in self._values.items() if key != name})
-
-    def _replace(self, values: dict[str, Json]) -> None:
-        self._wait(self._api.set_variables(values))
-        self._values = values
+        self._wait(self._replace({key: value for key, value in self._values.items() if key != name}))
 
 
 class SyncChild:

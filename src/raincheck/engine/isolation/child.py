@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from typing import Any, Never
+from typing import Any, BinaryIO, Never
 
 from raincheck import errors
 from raincheck.core.values import encode
@@ -90,12 +90,13 @@ def main(descriptor: int) -> None:
     # Never closed: it ends with the process, and the listening thread must not take the closing for the end of the
     # engine.
     connection = socket.socket(fileno=descriptor)
-    start_message = receive_frame(connection)
+    stream = connection.makefile("rb")
+    start_message = receive_frame(stream)
     if start_message is None:
         return
     sender = FrameSender(connection)
     api = RemoteTaskApi(sender.send)
-    threading.Thread(target=_listen, args=(connection, api), daemon=True).start()
+    threading.Thread(target=_listen, args=(stream, api), daemon=True).start()
     # Line buffered, so that output is not lost when the process is killed.
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr] # it is a text file, in a fresh process
     sys.argv[:] = start_message["argv"]
@@ -214,10 +215,10 @@ def _raise_stopped() -> Never:
     raise BodyStopped
 
 
-def _listen(connection: socket.socket, api: RemoteTaskApi) -> None:
+def _listen(stream: BinaryIO, api: RemoteTaskApi) -> None:
     # Signals are for the main thread, to interrupt its waits.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    while (reply := receive_frame(connection)) is not None:
+    while (reply := receive_frame(stream)) is not None:
         api.on_reply(reply)
     # The engine is gone, so there is nothing to work for. What the body started is killed too, unless this process was
     # started by hand and leads no group.

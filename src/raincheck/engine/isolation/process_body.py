@@ -20,7 +20,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence, Set
 from contextlib import suppress
 from functools import partial
 from signal import SIGKILL, Signals
-from typing import Any, cast
+from typing import Any
 
 from raincheck._async import start_in_thread
 from raincheck.core.values import Json, encode
@@ -126,25 +126,19 @@ async def serve_calls(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
         BadFrame: the process sent an invalid message, or one that it may not send.
     """
     pending: dict[int, asyncio.Task[None]] = {}
-    started_steps: dict[int, tuple[str, int]] = {}
     try:
         while (message := await read_frame(reader)) is not None:
             if not FINAL_KEYS.isdisjoint(message):
                 return message
             if "cancel" in message:
                 _cancel(pending, message["cancel"])
-                # The answer is on its way, so the body does not know that the step is marked as in progress.
-                if message["cancel"] in started_steps:
-                    api.drop_step(*started_steps.pop(message["cancel"]))
                 continue
             call = read_call(message)
             if call.id in pending or len(pending) >= MAX_PENDING_CALLS:
                 raise BadFrame(
                     f"a call has the id of a pending call, or more than {MAX_PENDING_CALLS:,} calls are pending"
                 )
-            answering = pending[call.id] = asyncio.create_task(
-                _answer(call, api, writer, started_steps), name=f"call of {call.name}"
-            )
+            answering = pending[call.id] = asyncio.create_task(_answer(call, api, writer), name=f"call of {call.name}")
             answering.add_done_callback(partial(_forget, pending, call.id))
         return None
     finally:
@@ -161,15 +155,10 @@ async def wait_until_done(*futures: "asyncio.Future[Any]") -> None:
             await asyncio.wait(left)
 
 
-async def _answer(
-    call: ApiCall, api: TaskApi, writer: asyncio.StreamWriter, started_steps: dict[int, tuple[str, int]]
-) -> None:
+async def _answer(call: ApiCall, api: TaskApi, writer: asyncio.StreamWriter) -> None:
     number = encode(call.id)
     try:
-        answer = await call.call_on(api)
-        result = encode(answer, what=f"the answer to {call.name}")
-        if call.name == "begin_step" and isinstance(answer, Mapping) and not answer["is_recorded"]:
-            started_steps[call.id] = call.arguments[0], cast("int", answer["occurrence"])
+        result = encode(await call.call_on(api), what=f"the answer to {call.name}")
         frame = pack_frame({"id": number, "result": result}, what=f"the answer to {call.name}")
     except Exception as error:
         if not isinstance(error, RaincheckError):

@@ -6,7 +6,6 @@ bounded size, or it is a `BadFrame`.
 
 import asyncio
 import json
-import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields
@@ -14,7 +13,7 @@ from datetime import timedelta
 from itertools import count
 from operator import index
 from types import NoneType
-from typing import Any, NoReturn, TypeAlias, cast
+from typing import Any, BinaryIO, NoReturn, TypeAlias, cast
 
 from raincheck import errors
 from raincheck._async import is_running_in
@@ -28,7 +27,6 @@ FRAME_LIMIT = 64 * 1024 * 1024
 """Maximum bytes of one message."""
 
 _HEAD = 4
-_RECEIVE = 1024 * 1024
 
 Message: TypeAlias = dict[str, Any]
 """A received message: decoded JSON, not validated yet."""
@@ -67,24 +65,15 @@ async def read_frame(reader: asyncio.StreamReader) -> Message | None:
         return None
 
 
-def receive_frame(connection: socket.socket) -> Message | None:
-    """Read the next message in a thread, blocking."""
-    head = _receive(connection, _HEAD)
-    body = None if head is None else _receive(connection, _size(head))
-    return None if body is None else _unpack(body)
-
-
-def _receive(connection: socket.socket, size: int) -> bytes | None:
-    received = bytearray()
-    while len(received) < size:
-        try:
-            some = connection.recv(min(size - len(received), _RECEIVE))
-        except OSError:
-            return None
-        if not some:
-            return None
-        received += some
-    return bytes(received)
+def receive_frame(stream: BinaryIO) -> Message | None:
+    """Read the next message in a thread, blocking; None at the end of the connection."""
+    try:
+        head = stream.read(_HEAD)
+        body = stream.read(_size(head))
+    except OSError:
+        return None
+    is_whole = len(head) == _HEAD and len(body) == _size(head)
+    return _unpack(body) if is_whole else None
 
 
 def _size(head: bytes) -> int:
@@ -247,9 +236,9 @@ class RemoteTaskApi:
     def on_reply(self, reply: Message) -> None:
         """Handle a reply. May be called from any thread."""
         answer = self._answers.pop(reply["id"], None)
-        if "stopped" in reply and answer is not None:
-            self.is_stopped = True
         if answer is not None:
+            # An answer that the body cancelled itself does not mean that the attempt has to stop.
+            self.is_stopped |= "stopped" in reply and not answer.cancelled()
             # The body may be over, and its loop closed.
             with suppress(RuntimeError):
                 answer.get_loop().call_soon_threadsafe(self._settle, reply["id"], answer, reply)
@@ -314,7 +303,7 @@ class RemoteTaskApi:
             result = await answer
         except asyncio.CancelledError:
             # Cancelled by the waiter, for example after a timeout, and not by the task API, which has to be notified.
-            if self._answers.pop(number, None) is not None:
+            if number in self._answers:
                 self._send(pack_frame({"cancel": encode(number)}))
             elif answer.done() and not answer.cancelled() and answer.exception() is None:
                 self._drop_orphaned_step(number, answer.result())

@@ -7,13 +7,12 @@ writes nothing. `QueueDispatch` serves a dispatcher, which brings jobs.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from itertools import zip_longest
-from typing import Any
 
 from raincheck._async import repeat, shield, spawn_background, wait_first
-from raincheck.core.records import Journal, Task, TaskId, Tool
+from raincheck.core.records import Journal, TaskId, Tool
 from raincheck.engine.execution.attempt import AttemptRunner
 from raincheck.engine.tool import EngineDeps
 from raincheck.engine.toolbox import ConcurrencyGroup
@@ -124,10 +123,11 @@ class Claimer:
         finally:
             self.slots.cancel_reservation(tools, limit)
         self.started_count += len(claimed)
-        return [self.slots.start(task, self._run_attempt(task, journals.get(task.id))) for task in claimed]
-
-    def _run_attempt(self, task: Task, journal: Journal | None) -> Coroutine[Any, Any, Task | None]:
-        return self.runner.run_and_log_errors(task, journal, may_start=not self._is_closed)
+        may_start = not self._is_closed
+        return [
+            self.slots.start(task, self.runner.run_and_log_errors(task, journals.get(task.id), may_start=may_start))
+            for task in claimed
+        ]
 
     def on_free_change(self, callback: Callable[[], None]) -> None:
         self.slots.on_change(callback)

@@ -9,7 +9,7 @@ import asyncio
 import os
 import secrets
 import socket
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -192,12 +192,11 @@ class Supervisor:
         self._dispatch = self._queue or ClaimLoop(self._claimer)
         self._direct_starter = DirectStarter(self._claimer, self._queue)
         self._hurry = asyncio.Event()
-        self._listener_stack = ExitStack()
         self._background_tasks: list[asyncio.Task[None]] = []
         self._working: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._listener_stack.enter_context(self._waiters.register_listener(self._on_hint, self._runner.has_current))
+        self._waiters.start(self._runner.has_current)
         self._heartbeat.start()
         clock = self._deps.clock
         # The listener is first, so that it receives every change that the other loops have not read yet.
@@ -248,12 +247,11 @@ class Supervisor:
         if self._durations.has_unsaved:
             await self._save_last_durations()
         await self._heartbeat.stop()
-        self._listener_stack.close()
-        self._waiters.wake_all()
+        self._waiters.stop()
 
     async def _listen(self) -> None:
         with self._deps.store.listen() as feed:
-            await feed.for_each(self._waiters.dispatch_hint)
+            await feed.for_each(self._on_hint)
 
     async def _wait_for_attempts(self) -> None:
         while running := self._slots.running:
@@ -262,6 +260,7 @@ class Supervisor:
     def _on_hint(self, hint: ChangeHint) -> None:
         self._runner.notify_changed(hint)
         self._slots.on_hint(hint)
+        self._waiters.on_hint(hint)
 
     def _on_attempt_settled(self, session: AttemptSession) -> None:
         """Handle an attempt whose outcome is written. Its followers need not wait for the store's notification."""
