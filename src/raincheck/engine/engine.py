@@ -144,11 +144,9 @@ class Engine:
             ttl=ttl,
             timeout=timeout,
         )
-        now = self._deps.clock.now()
+        now, limits = self._deps.clock.now(), self._deps.settings.limits
         found = self.toolbox.get(tool)
-        creation = create_task(
-            found, arguments or {}, request, now=now, limits=self._deps.settings.limits, validate=validate
-        )
+        creation = create_task(found, arguments or {}, request, now=now, limits=limits, validate=validate)
         started = None if self._supervisor is None else self._supervisor.try_start(creation, now)
         return asyncio.ensure_future(self._store(creation, now)) if started is None else started
 

@@ -123,15 +123,13 @@ class ChildTasks:
 
     async def relay(self, child: View) -> None:
         """Relay the child's new input requests, and pass the answers on to the child."""
+        max_count = self._deps.settings.limits.open_inputs
         for input_request in child.inputs:
             key = _relay_key(child.task.id, input_request.key)
             answer_payload = self._session.journal.answer_to(key)
             if answer_payload is not None:
                 await self._answer(child.task.id, input_request.key, answer_payload)
-            elif (
-                key not in self._relayed_keys
-                and self._session.task.open_inputs < self._deps.settings.limits.open_inputs
-            ):
+            elif key not in self._relayed_keys and self._session.task.open_inputs < max_count:
                 self._relayed_keys.add(key)
                 now = self._deps.clock.now()
                 relayed = InputRequest(key, input_request.kind, input_request.request, now, self._session.fence)
@@ -173,10 +171,8 @@ class ChildTasks:
         request = SubmitRequest(
             task.namespace, task.owner, self._session.journal.caller, parent_id, actor=f"task {task.id}"
         )
-        now = deps.clock.now()
-        return create_task(
-            tool, arguments, request, now=now, limits=deps.settings.limits, task_id=task_id, validate=checks
-        )
+        now, limits = deps.clock.now(), deps.settings.limits
+        return create_task(tool, arguments, request, now=now, limits=limits, task_id=task_id, validate=checks)
 
 
 def _relay_key(child_id: TaskId, key: str) -> str:
