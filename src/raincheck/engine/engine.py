@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Self
 
 from raincheck.clock import Clock, SystemClock
@@ -18,7 +18,7 @@ from raincheck.engine.inputs import TaskOutcome, check_answer, error_answer, res
 from raincheck.engine.instances import WorkflowInstances
 from raincheck.engine.isolation.function_ref import forbid_while_loading
 from raincheck.engine.settings import Settings
-from raincheck.engine.tool import EngineDeps, StoreObserver, SubmitRequest, create_task
+from raincheck.engine.tool import EngineDeps, StoreObserver, create_task
 from raincheck.engine.toolbox import Toolbox, sync_definitions
 from raincheck.engine.worker.supervisor import Supervisor
 from raincheck.errors import ConfigurationError, ProtocolError
@@ -136,19 +136,19 @@ class Engine:
             QuotaExceeded: the owner has too many tasks.
             IdempotencyConflict: the key was used for a different request.
         """
-        request = SubmitRequest(
-            self.namespace,
+        creation = create_task(
+            self._deps,
+            self.toolbox.get(tool),
+            arguments or {},
             owner,
-            None if caller is None else encode(caller, what="the caller's identity"),
+            caller=None if caller is None else encode(caller, what="the caller's identity"),
             idempotency_key=idempotency_key,
             ttl=ttl,
             timeout=timeout,
+            validate=validate,
         )
-        now, limits = self._deps.clock.now(), self._deps.settings.limits
-        found = self.toolbox.get(tool)
-        creation = create_task(found, arguments or {}, request, now=now, limits=limits, validate=validate)
-        started = None if self._supervisor is None else self._supervisor.try_start(creation, now)
-        return asyncio.ensure_future(self._store(creation, now)) if started is None else started
+        started = None if self._supervisor is None else self._supervisor.try_start(creation)
+        return asyncio.ensure_future(self._store(creation)) if started is None else started
 
     async def view(self, task_id: str, *, owner: Owner = LOCAL_OWNER) -> View:
         """Return the task, with its outcome if it has ended or its open input requests if it has not.
@@ -193,11 +193,11 @@ class Engine:
             TaskNotFound: the task does not exist, or no longer exists.
             ConfigurationError: the engine is not running.
         """
-        return self._follower(owner).follow_one(TaskId(task_id), last_seen, timeout)
+        return self._follower(owner).follow([TaskId(task_id)], last_seen, must_exist=True, timeout=timeout)
 
     def follow_all(self, task_ids: Iterable[str], *, owner: Owner = LOCAL_OWNER) -> AsyncGenerator[View]:
         """Follow many tasks at once, until all have ended. Tasks that do not exist, or no longer exist, are skipped."""
-        return self._follower(owner).follow_many(map(TaskId, task_ids))
+        return self._follower(owner).follow(map(TaskId, task_ids))
 
     async def result(self, task_id: str, *, owner: Owner = LOCAL_OWNER) -> Json:
         """Wait until the task has ended, and return its result.
@@ -288,8 +288,9 @@ class Engine:
         """Resume a paused task."""
         return await self._apply(task_id, owner, Resume(actor))
 
-    async def _store(self, creation: Creation, now: datetime) -> Task:
-        task = await self._deps.store.create(creation, quota=self._deps.settings.quota, now=now)
+    async def _store(self, creation: Creation) -> Task:
+        quota, now = self._deps.settings.quota, creation.task.created_at
+        task = await self._deps.store.create(creation, quota=quota, now=now)
         if self._deps.observer is not None:
             self._deps.observer.on_create(creation, task)
         return task

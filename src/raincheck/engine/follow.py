@@ -131,29 +131,7 @@ class TaskFollower:
         self._scope = scope
         self._started_at = deps.clock.now()
 
-    def follow_one(
-        self, task_id: TaskId, last_seen: Task | None = None, timeout: float | None = None
-    ) -> AsyncGenerator[View]:
-        """Yield the task now and after each change, until it has ended or the timeout expires.
-
-        If an attempt in this process has the task in the version `last_seen`, its outcome will be reported here: the
-        task is not read first, and `last_seen` is not yielded again.
-
-        Raises:
-            TaskNotFound: the task does not exist, or no longer exists.
-            ConfigurationError: the engine is not running.
-            StoreUnavailable: the engine has stopped.
-        """
-        if last_seen is not None:
-            # It may have ended and expired since then.
-            self._started_at = min(self._started_at, last_seen.updated_at)
-        return self._follow([task_id], last_seen, must_exist=True, timeout=timeout)
-
-    def follow_many(self, task_ids: Iterable[TaskId]) -> AsyncGenerator[View]:
-        """Yield each task now and after each of its changes, until all have ended or are gone."""
-        return self._follow(task_ids)
-
-    async def _follow(
+    async def follow(
         self,
         task_ids: Iterable[TaskId],
         last_seen: Task | None = None,
@@ -161,6 +139,19 @@ class TaskFollower:
         must_exist: bool = False,
         timeout: float | None = None,  # noqa: ASYNC109 - on the engine's clock
     ) -> AsyncGenerator[View]:
+        """Yield each task now and after each of its changes, until all have ended or are gone, or the timeout expires.
+
+        If an attempt in this process has the task in the version `last_seen`, its outcome will be reported here: the
+        task is not read first, and `last_seen` is not yielded again.
+
+        Raises:
+            TaskNotFound: a task does not exist, or no longer exists, and `must_exist` is set.
+            ConfigurationError: the engine is not running.
+            StoreUnavailable: the engine has stopped.
+        """
+        if last_seen is not None:
+            # It may have ended and expired since then.
+            self._started_at = min(self._started_at, last_seen.updated_at)
         if not self._waiters.is_listening:
             raise ConfigurationError("this engine is not running, so it can't follow tasks: enter it with `async with`")
         versions = dict.fromkeys(task_ids, 0)

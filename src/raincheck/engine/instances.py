@@ -1,6 +1,6 @@
 """Workflow instances: list and take transitions, cancel, and find instances by state."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from raincheck.core.change import Change
 from raincheck.core.commands import Cancel, Command, TakeTransition
@@ -50,7 +50,8 @@ class WorkflowInstances:
             TaskNotFound, InvalidValue: there is no such instance.
         """
 
-        def make_command(journal: Journal) -> Command:
+        async def read() -> tuple[Task, Command]:
+            journal = await self._read_journal(task_id, owner)
             snapshot, machine = self._load_state_machine(journal)
             if journal.task.is_terminal:
                 raise TransitionRefused(task_id, action, snapshot.state, f"it is {journal.task.phase} already")
@@ -58,9 +59,9 @@ class WorkflowInstances:
                 planned = machine.fire(snapshot, action, data, reason)
             except TransitionClosed as closed:
                 raise TransitionRefused(task_id, action, snapshot.state, str(closed)) from closed
-            return transition_command(planned, snapshot, actor)
+            return journal.task, transition_command(planned, snapshot, actor)
 
-        return await self._decide_and_commit(task_id, owner, make_command)
+        return await self._decide_and_commit(read)
 
     async def cancel(self, task_id: str, owner: Owner, actor: str, reason: str | None) -> Task:
         """Cancel a task. A workflow instance is cancelled as its workflow defines.
@@ -69,18 +70,16 @@ class WorkflowInstances:
             CancelRefused: the workflow does not allow it.
             IllegalTransition: the task, which is not an instance, has already ended.
         """
-        store, limits, scope = self._deps.store, self._deps.settings.limits, self._scope(owner)
 
-        async def read_and_decide() -> tuple[Task, Change | None]:
-            now = self._deps.clock.now()
-            task, command = await store.load(TaskId(task_id), scope, now=now), Cancel(actor, reason)
-            if task.state is not None:
-                # The workflow decides, and needs more than the task record.
-                journal = await store.journal(TaskId(task_id), scope, now=now)
-                task, command = journal.task, self._cancel_of(journal, actor, reason)
-            return task, decide(task, command, now, limits)
+        async def read() -> tuple[Task, Command]:
+            task = await self._deps.store.load(TaskId(task_id), self._scope(owner), now=self._deps.clock.now())
+            if task.state is None:
+                return task, Cancel(actor, reason)
+            # The workflow decides, and needs more than the task record.
+            journal = await self._read_journal(task_id, owner)
+            return journal.task, self._cancel_of(journal, actor, reason)
 
-        return await commit_until_current(store, read_and_decide, self._deps.on_commit)
+        return await self._decide_and_commit(read)
 
     def _cancel_of(self, journal: Journal, actor: str, reason: str | None) -> Command:
         task = journal.task
@@ -97,8 +96,7 @@ class WorkflowInstances:
         self, task_id: str, *, owner: Owner | None = LOCAL_OWNER
     ) -> Sequence[AvailableTransition]:
         """Return the transitions out of an instance's state, each with the reason if it is closed."""
-        now = self._deps.clock.now()
-        journal = await self._deps.store.journal(TaskId(task_id), self._scope(owner), now=now)
+        journal = await self._read_journal(task_id, owner)
         snapshot, machine = self._load_state_machine(journal)
         return () if journal.task.is_terminal else machine.available(snapshot)
 
@@ -121,17 +119,17 @@ class WorkflowInstances:
         counts = await self._deps.store.count_states(self._scope(owner), now=self._deps.clock.now())
         return {state: count for (tool, state), count in sorted(counts.items()) if tool == workflow}
 
-    async def _decide_and_commit(
-        self, task_id: str, owner: Owner | None, make_command: Callable[[Journal], Command]
-    ) -> Task:
-        store, limits, scope = self._deps.store, self._deps.settings.limits, self._scope(owner)
+    async def _read_journal(self, task_id: str, owner: Owner | None) -> Journal:
+        return await self._deps.store.journal(TaskId(task_id), self._scope(owner), now=self._deps.clock.now())
+
+    async def _decide_and_commit(self, read: Callable[[], Awaitable[tuple[Task, Command]]]) -> Task:
+        """Commit the command for the task as it was read, and start over if another writer committed first."""
 
         async def read_and_decide() -> tuple[Task, Change | None]:
-            now = self._deps.clock.now()
-            journal = await store.journal(TaskId(task_id), scope, now=now)
-            return journal.task, decide(journal.task, make_command(journal), now, limits)
+            task, command = await read()
+            return task, decide(task, command, self._deps.clock.now(), self._deps.settings.limits)
 
-        return await commit_until_current(store, read_and_decide, self._deps.on_commit)
+        return await commit_until_current(self._deps.store, read_and_decide, self._deps.on_commit)
 
     def _load_state_machine(self, journal: Journal) -> tuple[InstanceSnapshot, StateMachine]:
         task = journal.task

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, TypeVar, Unpack
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, TypeVar, Un
 from raincheck.clock import Clock, new_task_id
 from raincheck.core.change import Change, Creation, NewTask, create, digest_request
 from raincheck.core.owner import Owner, Scope
-from raincheck.core.policies import DEFAULT_RETENTION, DEFAULT_RETRY, Limits, Retention, RetryPolicy, clamp_ttl
+from raincheck.core.policies import DEFAULT_RETENTION, DEFAULT_RETRY, Retention, RetryPolicy, clamp_ttl
 from raincheck.core.records import Task, TaskId, Tool
 from raincheck.core.values import Json, Payload, encode
 from raincheck.engine import settings as checks
@@ -180,67 +180,6 @@ def make_tool(body: Callable[..., Any], name: str | None = None, **settings: Unp
     return TaskTool(body, name or getattr(body, "__name__", ""), **settings)
 
 
-@dataclass(frozen=True, slots=True)
-class SubmitRequest:
-    """The caller of a tool, its server, and the options of the task."""
-
-    namespace: str
-    owner: Owner
-    caller: Payload | None = None
-    parent_id: TaskId | None = None
-    idempotency_key: str | None = None
-    ttl: timedelta | None = None
-    timeout: timedelta | None = None
-    """Timeout for the whole task, unless its tool sets a shorter one."""
-    actor: str = "caller"
-
-
-def create_task(
-    tool: TaskTool,
-    arguments: Mapping[str, Json],
-    request: SubmitRequest,
-    *,
-    now: datetime,
-    limits: Limits,
-    task_id: TaskId | None = None,
-    validate: bool = True,
-) -> Creation:
-    """Create the task for a tool call.
-
-    With `validate=False`, the tool's validator is skipped because the arguments are already validated, or can't be
-    validated yet.
-
-    Raises:
-        InvalidValue: the arguments do not fit the tool, are not JSON or too large, or another value can't be stored.
-    """
-    tool.check_arguments(arguments)
-    if validate:
-        tool.validate(arguments)
-    key = request.idempotency_key
-    tool_timeout = None if tool.timeout is None else timedelta(seconds=tool.timeout)
-    timeouts = [timeout for timeout in (tool_timeout, request.timeout) if timeout is not None]
-    ttl = clamp_ttl(request.ttl, limits.ttl)
-    new = NewTask(
-        task_id or new_task_id(now),
-        request.namespace,
-        request.owner,
-        Tool(tool.name, tool.version),
-        encode(arguments, what=f"the arguments of {tool.name!r}"),
-        caller=request.caller,
-        parent_id=request.parent_id,
-        idempotency_key=key,
-        request_digest=None if key is None else digest_request(tool.name, arguments),
-        priority=tool.priority,
-        deadline_at=None if not timeouts else now + min(timeouts),
-        retry=tool.retry,
-        retention=replace(tool.retention, ttl=ttl) if ttl else tool.retention,
-        actor=request.actor,
-        state=None if tool.state_machine is None else tool.state_machine.initial,
-        subject=tool.get_subject(arguments),
-    )
-    return create(new, now, limits)
-
-
 class StoreObserver(Protocol):
     """Is notified of what an engine stores, right after it is stored and before the engine continues."""
 
@@ -271,3 +210,54 @@ class EngineDeps:
     def on_commit(self) -> CommitObserver | None:
         """The callback for each change that is stored, or None."""
         return None if self.observer is None else self.observer.on_commit
+
+
+def create_task(
+    deps: EngineDeps,
+    tool: TaskTool,
+    arguments: Mapping[str, Json],
+    owner: Owner,
+    *,
+    caller: Payload | None = None,
+    parent_id: TaskId | None = None,
+    task_id: TaskId | None = None,
+    idempotency_key: str | None = None,
+    ttl: timedelta | None = None,
+    timeout: timedelta | None = None,
+    actor: str = "caller",
+    validate: bool = True,
+) -> Creation:
+    """Create the task for a tool call.
+
+    `timeout` bounds the whole task, unless its tool sets a shorter one. With `validate=False`, the tool's validator is
+    skipped because the arguments are already validated, or can't be validated yet.
+
+    Raises:
+        InvalidValue: the arguments do not fit the tool, are not JSON or too large, or another value can't be stored.
+    """
+    tool.check_arguments(arguments)
+    if validate:
+        tool.validate(arguments)
+    now, limits = deps.clock.now(), deps.settings.limits
+    tool_timeout = None if tool.timeout is None else timedelta(seconds=tool.timeout)
+    timeouts = [limit for limit in (tool_timeout, timeout) if limit is not None]
+    ttl = clamp_ttl(ttl, limits.ttl)
+    new = NewTask(
+        task_id or new_task_id(now),
+        deps.namespace,
+        owner,
+        Tool(tool.name, tool.version),
+        encode(arguments, what=f"the arguments of {tool.name!r}"),
+        caller=caller,
+        parent_id=parent_id,
+        idempotency_key=idempotency_key,
+        request_digest=None if idempotency_key is None else digest_request(tool.name, arguments),
+        priority=tool.priority,
+        deadline_at=None if not timeouts else now + min(timeouts),
+        retry=tool.retry,
+        retention=replace(tool.retention, ttl=ttl) if ttl else tool.retention,
+        actor=actor,
+        state=None if tool.state_machine is None else tool.state_machine.initial,
+        subject=tool.get_subject(arguments),
+    )
+    return create(new, now, limits)

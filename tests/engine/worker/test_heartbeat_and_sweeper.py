@@ -13,6 +13,8 @@ from raincheck.core.lifecycle import Phase
 from raincheck.core.policies import OnInterrupt, Retention, RetryPolicy
 from raincheck.core.records import Task
 from raincheck.engine import Engine, Settings, TaskContext
+from raincheck.engine.execution.attempt import AttemptRunner
+from raincheck.engine.execution.session import StopReason
 from raincheck.engine.worker.heartbeat import Heartbeat
 from raincheck.errors import TaskNotFound
 from raincheck.stores.base import Store
@@ -351,9 +353,18 @@ async def test_a_claimed_task_is_started_although_its_journal_can_not_be_read_at
         assert await harness.result_of("work") == 1
 
 
-async def test_a_task_that_is_claimed_while_the_engine_stops_is_released(harness: EngineHarness) -> None:
+async def test_a_task_that_is_claimed_while_the_engine_stops_is_released(
+    harness: EngineHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     observed = ObservedStore(harness.store)
     harness.store = observed.as_store
+    stops, stop_all = asyncio.Event(), AttemptRunner.stop_all
+
+    def stop_and_report(runner: AttemptRunner, reason: StopReason) -> None:
+        stop_all(runner, reason)
+        stops.set()
+
+    monkeypatch.setattr(AttemptRunner, "stop_all", stop_and_report)
 
     @harness.toolbox.tool(retry=NEVER_TWICE)
     async def work(task: TaskContext) -> int:
@@ -364,7 +375,7 @@ async def test_a_task_that_is_claimed_while_the_engine_stops_is_released(harness
         task = await harness.submit_elsewhere("work")
         await harness.reach(task.id, Phase.RUNNING)
         stopping = asyncio.create_task(engine.stop())
-        await asyncio.sleep(0.5)
+        await stops.wait()
         may_read.set()
         await asyncio.wait_for(stopping, 20)
     assert (await engine.view(task.id)).task.attempt is None, "it does not wait for its lease to expire"

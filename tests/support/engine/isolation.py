@@ -20,8 +20,6 @@ from raincheck.engine.tool import make_tool
 INFO = TaskInfo(
     id="task-1",
     owner=Owner.local().key,
-    tool="isolated",
-    version="1",
     attempt=2,
     caller={"who": "me"},
     variables={"kept": 1},

@@ -115,8 +115,6 @@ class AttemptExecution:
         info = TaskInfo(
             id=task.id,
             owner=task.owner.key,
-            tool=task.tool.name,
-            version=task.tool.version,
             attempt=task.attempt_number,
             caller=_read(journal.caller),
             variables=cast("Mapping[str, Json]", _read(journal.variables) or {}),
@@ -298,7 +296,11 @@ class AttemptRunner:
             if self._is_stopping or not may_start:
                 await self._hand_back(session)
                 return None
-            await self._run(session)
+            self.sessions = (*self.sessions, session)
+            try:
+                await AttemptExecution(session, self._slots, self._on_settled).run(self._variables.copy())
+            finally:
+                self.sessions = tuple(other for other in self.sessions if other is not session)
             return session.task
         finally:
             settled.set()
@@ -316,13 +318,6 @@ class AttemptRunner:
         """
         with suppress(LeaseLost):
             await session.write(Park(session.fence, session.task.signals, self._deps.clock.now()))
-
-    async def _run(self, session: AttemptSession) -> None:
-        self.sessions = (*self.sessions, session)
-        try:
-            await AttemptExecution(session, self._slots, self._on_settled).run(self._variables.copy())
-        finally:
-            self.sessions = tuple(other for other in self.sessions if other is not session)
 
     def has_current(self, task: Task) -> bool:
         """Return whether an attempt on this task is running here and has not changed the task since."""

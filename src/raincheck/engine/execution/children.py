@@ -15,7 +15,7 @@ from raincheck.core.values import Json, Payload, encode
 from raincheck.engine.execution.checkpoints import CHILD_KEY_PREFIX
 from raincheck.engine.execution.session import AttemptSession
 from raincheck.engine.inputs import TaskOutcome, error_answer
-from raincheck.engine.tool import SubmitRequest, TaskTool, create_task
+from raincheck.engine.tool import TaskTool, create_task
 from raincheck.errors import IllegalTransition, InvalidValue, ProtocolError, TaskNotFound, TooLarge
 from raincheck.stores.commit import answer
 
@@ -167,12 +167,18 @@ class ChildTasks:
         task_id: TaskId | None = None,
         checks: bool = True,
     ) -> Creation:
-        task, deps = self._session.task, self._deps
-        request = SubmitRequest(
-            task.namespace, task.owner, self._session.journal.caller, parent_id, actor=f"task {task.id}"
+        task = self._session.task
+        return create_task(
+            self._deps,
+            tool,
+            arguments,
+            task.owner,
+            caller=self._session.journal.caller,
+            parent_id=parent_id,
+            task_id=task_id,
+            actor=f"task {task.id}",
+            validate=checks,
         )
-        now, limits = deps.clock.now(), deps.settings.limits
-        return create_task(tool, arguments, request, now=now, limits=limits, task_id=task_id, validate=checks)
 
 
 def _relay_key(child_id: TaskId, key: str) -> str:

@@ -33,8 +33,6 @@ class TaskInfo:
     id: str
     owner: str
     """The owner's key."""
-    tool: str
-    version: str
     attempt: int
     caller: Json
     variables: Mapping[str, Json]

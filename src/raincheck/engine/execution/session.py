@@ -257,10 +257,9 @@ class AttemptSession:
         """Read the task again, with everything that belongs to it."""
         async with self._writing:
             try:
-                self.journal = await self.deps.store.journal(self.task.id, self.deps.scope, now=self.deps.clock.now())
+                await self._read_journal()
             except TaskNotFound:
                 self.stop(StopReason.LOST)
-            self.task = self.journal.task
             if self.task.attempt is None or self.task.attempt.number != self.fence:
                 self.stop(StopReason.LOST)
         await self.raise_if_stopped()
@@ -276,13 +275,15 @@ class AttemptSession:
             if self.task.attempt is None or self.task.attempt.number != self.fence:
                 self.stop(StopReason.LOST)
             elif self.task.signals != self.journal.task.signals:
-                now = self.deps.clock.now()
-                self.journal = await self.deps.store.journal(self.task.id, self.deps.scope, now=now)
-                self.task = self.journal.task
+                await self._read_journal()
             elif not self.task.pausing:
                 return
         self._changed.set()
         self._changed = asyncio.Event()
+
+    async def _read_journal(self) -> None:
+        self.journal = await self.deps.store.journal(self.task.id, self.deps.scope, now=self.deps.clock.now())
+        self.task = self.journal.task
 
     async def _load(self) -> Task:
         return await self.deps.store.load(self.task.id, self.deps.scope, now=self.deps.clock.now())

@@ -8,12 +8,10 @@ The sweeper recovers tasks of dead workers, ends tasks past their deadline, and 
 
 import asyncio
 import threading
-from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from raincheck.core.records import TaskId
 from raincheck.engine.execution.attempt import AttemptRunner
-from raincheck.engine.execution.session import AttemptSession
 from raincheck.engine.tool import EngineDeps
 from raincheck.errors import StoreError
 from raincheck.stores.base import Store
@@ -27,10 +25,10 @@ logger = text_logger(__name__)
 class Heartbeat:
     """Extends the leases of the running attempts, three times per lease duration."""
 
-    def __init__(self, deps: EngineDeps, get_sessions: Callable[[], tuple[AttemptSession, ...]]) -> None:
+    def __init__(self, deps: EngineDeps, runner: AttemptRunner) -> None:
         self._deps = deps
         self._lease = deps.settings.lease
-        self._get_sessions = get_sessions
+        self._runner = runner
         self._engine_loop = asyncio.get_running_loop()
         self._loop = asyncio.new_event_loop()
         self._stopping = asyncio.Event()
@@ -56,12 +54,12 @@ class Heartbeat:
         """Extend every lease on the engine's handle if that is late: there is no thread, or it was asleep too."""
         late = self._extended_at + timedelta(seconds=self._lease / 3)
         if not self._extended_at <= self._deps.clock.now() < late:
-            self._notify_lost(await self._extend(self._deps.store))
+            self._wake_lost(await self._extend(self._deps.store))
 
     async def _extend(self, store: Store) -> frozenset[TaskId]:
         now = self._deps.clock.now()
         # A settled attempt may still hold its slot while a later attempt of its task holds another one.
-        sessions = [session for session in self._get_sessions() if not session.settled.is_set()]
+        sessions = [session for session in self._runner.sessions if not session.settled.is_set()]
         attempts = [
             session.held_attempt for session in sessions if session.renew_until is None or now < session.renew_until
         ]
@@ -74,11 +72,10 @@ class Heartbeat:
                 session.lease_until = until
         return lost
 
-    def _notify_lost(self, lost: frozenset[TaskId]) -> None:
+    def _wake_lost(self, lost: frozenset[TaskId]) -> None:
         """Wake the attempts that lost their leases. Each checks for itself: by now it may hold the task again."""
-        for session in self._get_sessions():
-            if session.task.id in lost:
-                session.may_have_changed.set()
+        if lost:
+            self._runner.notify_changed(lost)
 
     def _run_thread(self) -> None:
         try:
@@ -107,7 +104,9 @@ class Heartbeat:
 
     def _report_lost(self, lost: frozenset[TaskId]) -> bool:
         if not self._has_responded and not self._has_warned:
-            running = ", ".join(f"{session.task.log_id} ({session.task.tool.name})" for session in self._get_sessions())
+            running = ", ".join(
+                f"{session.task.log_id} ({session.task.tool.name})" for session in self._runner.sessions
+            )
             logger.warning(
                 "the event loop has not responded for %.1f s: something blocks it. Running: %s. "
                 'Make the blocking body a plain function, or give its tool isolation="process"',
@@ -126,7 +125,7 @@ class Heartbeat:
 
     def _on_response(self, lost: frozenset[TaskId]) -> None:
         self._has_responded = True
-        self._notify_lost(lost)
+        self._wake_lost(lost)
 
     async def _pause(self) -> None:
         try:

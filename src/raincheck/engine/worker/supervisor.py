@@ -47,7 +47,7 @@ class DirectStarter:
         self._has_arrived = asyncio.Event()
         self._is_stopping = False
 
-    def try_start(self, creation: Creation, now: datetime) -> asyncio.Future[Task] | None:
+    def try_start(self, creation: Creation) -> asyncio.Future[Task] | None:
         """Create a task, and run it if it is next. Returns None if no slot is free: then it should only be created.
 
         Cancelling the waiter does not stop a task that was started.
@@ -64,7 +64,7 @@ class DirectStarter:
         if self._claim_request.tools != tools:
             self._claim_request = replace(self._claim_request, tools=tools)
         self._pending_count += 1
-        self._slots.start(creation.task, self._create_and_run(creation, self._claim_request, now, created))
+        self._slots.start(creation.task, self._create_and_run(creation, self._claim_request, created))
         return created
 
     def stop_starting(self) -> None:
@@ -82,8 +82,9 @@ class DirectStarter:
             await self._has_arrived.wait()
 
     async def _create_and_run(
-        self, creation: Creation, claim: ClaimRequest, now: datetime, created: asyncio.Future[Task]
+        self, creation: Creation, claim: ClaimRequest, created: asyncio.Future[Task]
     ) -> Task | None:
+        now = creation.task.created_at
         try:
             task = await self._deps.store.create(creation, quota=self._deps.settings.quota, now=now, claim=claim)
             if self._deps.observer is not None:
@@ -183,7 +184,7 @@ class Supervisor:
         self._works = works
         self._slots = SlotPool(deps.toolbox.subset(deps.settings.queues), deps.settings.concurrency)
         self._runner = AttemptRunner(deps, self._slots, self._on_attempt_settled)
-        self._heartbeat = Heartbeat(deps, lambda: self._runner.sessions)
+        self._heartbeat = Heartbeat(deps, self._runner)
         self._sweeper = Sweeper(deps, self._heartbeat, self._runner)
         holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._claimer = Claimer(deps, holder, self._runner, self._slots)
@@ -212,9 +213,9 @@ class Supervisor:
         if self._works:
             self._working = asyncio.create_task(self._dispatch.run(), name="raincheck worker")
 
-    def try_start(self, creation: Creation, now: datetime) -> asyncio.Future[Task] | None:
+    def try_start(self, creation: Creation) -> asyncio.Future[Task] | None:
         """Create a task and run it here if it is next. None if this process can't run it, or not now."""
-        return self._direct_starter.try_start(creation, now) if self._works else None
+        return self._direct_starter.try_start(creation) if self._works else None
 
     def skip_grace(self) -> None:
         """Do not wait any longer for bodies to end by themselves."""
