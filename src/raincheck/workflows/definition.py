@@ -4,7 +4,6 @@ A workflow is a pipeline or a state machine. The server and the CLI serve, list 
 `WorkflowDefinition`. `InvalidWorkflow` reports every error of the files at once, each with its line.
 """
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,8 +121,4 @@ def load_workflow_files(path: Path) -> "Workflows":
             raise
         command = "pip install 'raincheck[workflows]' (in a clone: pip install '.[workflows]')"
         raise ConfigurationError(f"workflows need {error.name!r}, which is not installed: {command}") from error
-    folder = path if path.is_dir() else path.parent
-    for parent in (Path.cwd(), folder.resolve()):
-        if str(parent) not in sys.path:
-            sys.path.insert(0, str(parent))
     return load_workflows(path)

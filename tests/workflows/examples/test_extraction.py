@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 def extraction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ExampleRunner:
     bench = ExampleRunner(tmp_path / "examples", "extraction")
     bench.replace_text("backoff: 2s", "backoff: 0.01s")
-    # As the command line does it: what a file calls lies beside it.
+    # As in a program that has the folder on its path: the test and the workflow use the same module.
     monkeypatch.setattr(sys, "path", [str(bench.folder), *sys.path])
     monkeypatch.delitem(sys.modules, "extraction_worker", raising=False)
     return bench

@@ -1,11 +1,17 @@
 """Actions that compute a value in this process: by calling a Python function, or by evaluating expressions."""
 
+import hashlib
 import inspect
+import os
 import secrets
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
 from typing import Any, cast
 
 from raincheck.core.values import Json
@@ -21,21 +27,60 @@ from raincheck.workflows.permissions import Permissions
 logger = text_logger(__name__)
 
 
-def find_function(reference: str) -> Callable[..., Any]:
-    """Import the function at `module:function`.
+def find_function(reference: str, folder: Path) -> Callable[..., Any]:
+    """Import the function at `module:function`: from this folder, from the current one, or from an installed module.
 
     Raises:
         InvalidValue: there is no such function.
     """
     module, _, name = reference.partition(":")
     try:
-        found = getattr(import_module(module), name)
+        found = getattr(_load_module(module, folder), name)
     except Exception as error:
         # A module may raise any exception while it is imported.
-        raise InvalidValue(f"{reference} can't be imported: {type(error).__name__}: {error}") from error
+        hint = _sibling_hint(error, folder) if isinstance(error, ModuleNotFoundError) else ""
+        raise InvalidValue(f"{reference} can't be imported: {type(error).__name__}: {error}{hint}") from error
     if not callable(found):
         raise InvalidValue(f"{reference} is not a function")
     return cast("Callable[..., Any]", found)
+
+
+def _load_module(name: str, folder: Path) -> ModuleType:
+    """Load a module by its path, if it is in one of the folders, and import it otherwise.
+
+    The folders are not put on `sys.path`: a file that a step writes there must not be imported in the place of a
+    module that a library looks for.
+    """
+    for parent in (folder, Path.cwd()):
+        path = parent.joinpath(*name.split("."))
+        if not path.with_suffix(".py").is_file() and not (path / "__init__.py").is_file():
+            continue
+        if _is_importable(name.partition(".")[0], parent):
+            # The program has the folder on its path, and may have imported the module already.
+            break
+        # A package that consists of the folder, so that its modules can import each other relatively.
+        package = f"raincheck_workflow_files_{hashlib.sha256(os.fsencode(parent)).hexdigest()[:12]}"
+        if package not in sys.modules:
+            sys.modules[package] = ModuleType(package)
+            sys.modules[package].__path__ = [str(parent)]
+        return import_module(f"{package}.{name}")
+    return import_module(name)
+
+
+def _is_importable(name: str, folder: Path) -> bool:
+    """Return whether Python finds the module or package of this name in this folder by itself."""
+    with suppress(ValueError):
+        spec = find_spec(name)
+        found = [] if spec is None else [spec.origin, *(spec.submodule_search_locations or ())]
+        places = (folder / f"{name}.py", folder / name, folder / name / "__init__.py")
+        return any(Path(place).resolve() in places for place in found if place is not None)
+    return False
+
+
+def _sibling_hint(error: ModuleNotFoundError, folder: Path) -> str:
+    sibling = (error.name or "").partition(".")[0]
+    is_sibling = sibling and ((folder / f"{sibling}.py").is_file() or (folder / sibling / "__init__.py").is_file())
+    return f". Modules beside the file import each other relatively: from . import {sibling}" if is_sibling else ""
 
 
 class PythonAction(Action):
@@ -43,14 +88,14 @@ class PythonAction(Action):
 
     def __init__(self, model: ActionModel, permissions: Permissions) -> None:
         super().__init__(model, permissions)
-        self._function = find_function(str(model.python))
+        self._function = find_function(str(model.python), permissions.folder)
         self._arguments = Template.parse(model.arguments)
         self.label = f"call {model.python}"
 
     @staticmethod
-    def check(model: ActionModel, permissions: Permissions) -> Iterator[Problem]:  # noqa: ARG004 - as in the base class
+    def check(model: ActionModel, permissions: Permissions) -> Iterator[Problem]:
         try:
-            function = find_function(str(model.python))
+            function = find_function(str(model.python), permissions.folder)
         except InvalidValue as error:
             yield ("python",), str(error)
             return
