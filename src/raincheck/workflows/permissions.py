@@ -1,6 +1,7 @@
 """The location of a workflow file, and what its workflows may access."""
 
 import ipaddress
+import json
 import os
 import re
 import shutil
@@ -13,6 +14,9 @@ from raincheck.errors import InvalidValue
 from raincheck.workflows.definition import Problem
 from raincheck.workflows.expressions.template import AllowedNames, check_texts
 from raincheck.workflows.parsing.models import FileModel, Properties, ServerModel
+
+MIN_REDACTED_LENGTH = 4
+"""Characters that a value needs to be redacted. A shorter one, such as `1` or `yes`, is part of many words."""
 
 _HOST = re.compile(r"(?P<host>\[[^\[\]]+\]|[^\[\]:]+)(?::(?P<port>[0-9]{1,5}))?")
 _NAME = re.compile(r"[^\x00-\x20:/?#@*%\\\[\]]+")
@@ -73,6 +77,16 @@ class Permissions:
         """Return the environment variables that every command inherits, if they are set."""
         return _set_variables((*INHERITED_VARIABLES, *sorted(self.env)))
 
+    def redact(self, message: str, *, is_tail: bool = False) -> str:
+        """Replace the values of environment variables that expressions may read by the names of the variables.
+
+        A tail is the end of a longer text. It may start with the rest of a value, so its start is left out.
+        """
+        forms = {form: name for name, value in self.environment().items() for form in _forms(value)}
+        for form in sorted(forms, key=len, reverse=True):
+            message = message.replace(form, f"${forms[form]}")
+        return message[max(map(len, forms), default=0) :] if is_tail else message
+
     def allows_host(self, host: str, port: int | None) -> bool:
         try:
             host = _plain_host(host)
@@ -87,6 +101,19 @@ class Permissions:
 
 def _set_variables(names: Iterable[str]) -> dict[str, str]:
     return {name: os.environ[name] for name in names if name in os.environ}
+
+
+def _forms(value: str) -> Iterator[str]:
+    """Yield the forms in which a message may contain a value: unchanged, each of its lines, and quoted, also twice."""
+    for text in {value, value.strip(), *value.splitlines()}:
+        if len(text) >= MIN_REDACTED_LENGTH:
+            for quoted in _quoted(text):
+                yield from _quoted(quoted)
+
+
+def _quoted(text: str) -> tuple[str, ...]:
+    # Python escapes a single quote only in a text that has a double one, too.
+    return text, repr(text)[1:-1], repr(f'"{text}')[2:-1], json.dumps(text)[1:-1]
 
 
 def normalize_host(text: str) -> str:

@@ -12,9 +12,12 @@ from raincheck.core.lifecycle import Phase
 from raincheck.core.owner import Scope
 from raincheck.core.policies import Limits, Quota
 from raincheck.core.records import Step, Task, TaskId
-from raincheck.core.values import decode
+from raincheck.core.values import Json, decode
 from raincheck.engine import Settings
 from raincheck.stores.requests import TaskQuery
+from raincheck.workflows.actions import ACTIONS
+from raincheck.workflows.actions.base import ActionCall
+from raincheck.workflows.actions.python import SetAction
 from tests.support.workflows.harness import QUICK, WorkflowHarness, result_of
 
 pytestmark = pytest.mark.anyio
@@ -357,3 +360,70 @@ async def test_a_changed_pipeline_does_not_compensate(workflow_harness: Workflow
     assert view.task.phase is Phase.FAILED
     assert "on record" in cast("Any", result_of(view))["message"]
     assert not log_of(workflow_harness)
+
+
+async def test_an_output_that_can_not_be_evaluated_undoes_the_steps(workflow_harness: WorkflowHarness) -> None:
+    message = await workflow_harness.failure("""
+    workflows:
+      flow:
+        steps:
+          - {id: first, set: {a: 1}, on_error: {compensate: undo}}
+          - {id: undo, run: {shell: "echo undone > log"}}
+        output: "{{ steps.first.result.b }}"
+    """)
+    assert message.startswith("the output can't be evaluated: ")
+    assert message.endswith("; undone by undo")
+    assert log_of(workflow_harness) == ["undone"]
+
+
+async def test_an_undo_of_a_failed_output_continues_after_a_restart(
+    workflow_harness: WorkflowHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the output could be evaluated by then."""
+    async with workflow_harness.running("""
+    allow: {env: [LATER]}
+    workflows:
+      flow:
+        steps:
+          - {id: first, run: {shell: "echo first >> log"}, on_error: {compensate: undo}}
+          - {id: undo, ask: {message: "Undo?"}}
+        output: "{{ env.LATER }}"
+    """) as engine:
+        task = await engine.submit("flow")
+        await engine.wait(task.id, until=is_parked)
+        monkeypatch.setenv("LATER", "now")
+        await engine.answer(task.id, {"undo-0": {"action": "accept", "content": {}}})
+        view = await engine.wait(task.id)
+    message = str(cast("Any", result_of(view))["message"])
+    assert message.endswith("the environment variable LATER is not set in this process; undone by undo")
+    assert view.task.attempt_number == 2
+    assert log_of(workflow_harness) == ["first"]
+
+
+class Unprepared(SetAction):
+    """An action that has a bug, or meets a value that its author did not expect."""
+
+    async def perform(self, call: ActionCall) -> Json:
+        await super().perform(call)
+        raise ValueError("hunter2")
+
+
+async def test_a_step_with_a_value_that_it_is_not_prepared_for_is_undone(
+    workflow_harness: WorkflowHarness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(cast("dict[str, Any]", ACTIONS), "set", Unprepared)
+    message = await workflow_harness.failure("""
+    workflows:
+      flow:
+        steps:
+          - {id: first, run: [echo, first], on_error: {compensate: undo}}
+          - {id: it, set: 1}
+          - {id: undo, run: {shell: "echo undone > log"}}
+    """)
+    assert message.startswith(
+        "step 'it' failed (failed) at `set`: its values can't be used (ValueError): ask the operator"
+    )
+    assert message.endswith("; undone by undo")
+    assert "hunter2" not in message
+    assert "hunter2" in caplog.text
+    assert log_of(workflow_harness) == ["undone"]

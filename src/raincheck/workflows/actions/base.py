@@ -10,6 +10,7 @@ waits through the task's context holds however often the task is parked meanwhil
 """
 
 import asyncio
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,13 +21,15 @@ from raincheck.core.policies import Limits
 from raincheck.core.values import Json, clip, encode
 from raincheck.engine.execution.context import TaskContext
 from raincheck.engine.execution.workflow_context import WorkflowContext
-from raincheck.errors import NotJson, RaincheckError, TooLarge
+from raincheck.errors import InvalidValue, NotJson, RaincheckError, TooLarge
+from raincheck.tracebacks import text_logger
 from raincheck.workflows.definition import Problem
 from raincheck.workflows.expressions.template import ExpressionFailed, Scope
 from raincheck.workflows.parsing.models import ActionModel, ErrorKind, RetryModel
 from raincheck.workflows.permissions import Permissions
 
 R = TypeVar("R")
+logger = text_logger(__name__)
 
 
 class ActionFailed(RaincheckError):
@@ -104,13 +107,17 @@ class ActionResult:
 
     @classmethod
     def from_error(cls, error: Exception) -> "ActionResult":
+        return cls.failed(cls.kind_of(error), str(error))
+
+    @staticmethod
+    def kind_of(error: Exception) -> ErrorKind:
         match error:
             case ActionFailed():
-                return cls.failed(error.kind, str(error))
+                return error.kind
             case ExpressionFailed():
-                return cls.failed("expression", str(error))
+                return "expression"
             case _:
-                return cls.failed("too-large" if isinstance(error, TooLarge) else "failed", str(error))
+                return "too-large" if isinstance(error, TooLarge) else "failed"
 
     @classmethod
     def from_record(cls, record: Json) -> "ActionResult":
@@ -195,11 +202,25 @@ class Action(ABC):
                 raise
             return _timeout_record(self._timeout)
         except (ActionFailed, ExpressionFailed, TooLarge, NotJson) as error:
-            return ActionResult.from_error(error).record
+            return self._failure_record(ActionResult.kind_of(error), str(error))
+        except Exception as error:
+            if isinstance(error, RaincheckError) and not isinstance(error, InvalidValue):
+                # The attempt or the store failed, not the action.
+                raise
+            # A value that the action could not prepare for: a step has to fail for it, so that it is compensated.
+            error_id = secrets.token_hex(4)
+            logger.exception("step %s: %s (error %s)", call.name, self.label, error_id)
+            message = f"its values can't be used ({type(error).__name__}): ask the operator about error {error_id}"
+            return self._failure_record("failed", message)
         if size > MAX_RESULT_BYTES:
             message = f"its result has {size:,} bytes, but only {MAX_RESULT_BYTES:,} are allowed: write it to a file"
             return ActionResult.failed("too-large", message).record
         return ActionResult(result).record
+
+    def _failure_record(self, kind: ErrorKind, message: str) -> Json:
+        """Return the record of a failure, without the values of the environment variables that the file may read."""
+        # Redacted before it is clipped, which could cut a value in half.
+        return ActionResult.failed(kind, self._permissions.redact(message)).record
 
 
 def _numbered(name: str, number: int) -> str:

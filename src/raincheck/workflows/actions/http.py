@@ -94,7 +94,7 @@ def check_url(url: str, permissions: Permissions | None) -> None:
     except ValueError as error:
         raise ActionFailed("refused", "this is not a valid URL") from error
     if parts.scheme not in DEFAULT_PORTS or not host:
-        raise ActionFailed("refused", f"a URL must start with https:// or http:// and a host, not {url[:60]!r}")
+        raise ActionFailed("refused", "a URL must start with https:// or http:// and a host")
     if permissions is not None and not permissions.allows_host(host, port or DEFAULT_PORTS[parts.scheme]):
         name = f"[{host}]" if ":" in host else host
         name = name if port is None else f"{name}:{port}"

@@ -38,13 +38,14 @@ def parse_duration(value: str | float) -> float:
     found = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
     if found is not None:
         amount = float(found[1]) * _UNITS[found[2] or "s"]
-    elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-        amount = float(value)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        amount = value
     else:
         raise InvalidValue(f"a duration is written like 30s, 5m, 2h or 1d, or as a number of seconds, not {value!r}")
+    # Compared before it is converted: an integer may be too large for a float.
     if not 0 <= amount <= MAX_DURATION:
         raise InvalidValue(f"a duration is from 0 to 366 days, not {value!r}")
-    return amount
+    return float(amount)
 
 
 def parse_size(value: str | int) -> int:

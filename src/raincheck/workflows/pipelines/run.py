@@ -107,7 +107,11 @@ def _step_of(checkpoint: Checkpoint) -> str:
 
 FAILURE_VARIABLE = "failure"
 """The task variable that stores the failure: the step that failed, the steps that had ended by then in that order, the
-other steps that had started, and the errors of steps that could not be recorded."""
+other steps that had started, the message if it was the output, and the errors of steps that could not be recorded."""
+
+
+OUTPUT = ""
+"""The step that failed if all steps have ended, and the output can't be evaluated."""
 
 
 class PipelineRun:
@@ -140,10 +144,15 @@ class PipelineRun:
         failure = cast("Mapping[str, Json] | None", self._task.variables.get(FAILURE_VARIABLE))
         if failure is None:
             failing = await self._run_steps(self._plan.order)
+            message = ""
             if failing is None:
-                return self._output()
+                try:
+                    return self._output()
+                except ExpressionFailed as error:
+                    failing = OUTPUT
+                    message = f"the output can't be evaluated: {self._pipeline.permissions.redact(str(error))}"
             # Saved again, since a step may have ended while it was being stopped.
-            failure = await self._save_failure(failing)
+            failure = await self._save_failure(failing, message)
         else:
             for step, error in cast("Mapping[str, Json]", failure.get("unrecorded", {})).items():
                 self._results[step] = StepResult("failed", None, error, is_recorded=False)
@@ -153,7 +162,7 @@ class PipelineRun:
         # The children of this attempt were cancelled with their steps. An earlier attempt may have ended before that.
         await self._previous.cancel_children(self._interrupted)
         undone = await self._compensate([*cast("Sequence[str]", failure["ended"]), *self._interrupted])
-        raise self._failure_error(str(failure["step"]), undone)
+        raise self._failure_error(failure, undone)
 
     async def _run_steps(self, steps: Sequence[str], *, is_resuming: bool = False) -> str | None:
         """Run these steps until they have ended, or until one fails the pipeline. Return the step that failed."""
@@ -232,13 +241,14 @@ class PipelineRun:
         """Return how a step ended. A compensating step also sees steps that did not end."""
         return self._results.get(step) or StepResult("interrupted" if step in self._interrupted else "skipped")
 
-    async def _save_failure(self, failing: str) -> Mapping[str, Json]:
+    async def _save_failure(self, failing: str, message: str = "") -> Mapping[str, Json]:
         """Store what an attempt that resumes after the failure needs to know."""
         started = [*self._started, *(step for step in self._plan.order if step in self._previous.steps)]
         failure: Mapping[str, Json] = {
             "step": failing,
             "ended": sorted(self._results, key=self._previous.finished_at),
             "begun": [step for step in dict.fromkeys(started) if step not in self._results],
+            "message": message,
             "unrecorded": {step: result.error for step, result in self._results.items() if not result.is_recorded},
         }
         if failure != self._task.variables.get(FAILURE_VARIABLE):
@@ -259,10 +269,14 @@ class PipelineRun:
             undone[undo] = await self._pipeline.steps[undo].run(self._tries, self._scope(undo))
         return undone
 
-    def _failure_error(self, step: str, undone: Mapping[str, StepResult]) -> ToolError:
-        error = cast("Mapping[str, str]", self._results[step].error)
-        label = self._pipeline.steps[step].action.label
-        parts = [f"step {step!r} failed ({error['kind']}) at `{label}`: {error['message']}"]
+    def _failure_error(self, failure: Mapping[str, Json], undone: Mapping[str, StepResult]) -> ToolError:
+        step = str(failure["step"])
+        if step == OUTPUT:
+            parts = [str(failure["message"])]
+        else:
+            error = cast("Mapping[str, str]", self._results[step].error)
+            label = self._pipeline.steps[step].action.label
+            parts = [f"step {step!r} failed ({error['kind']}) at `{label}`: {error['message']}"]
         successful = [undo for undo, result in undone.items() if result.status != "failed"]
         if successful:
             parts.append(f"undone by {', '.join(successful)}")
@@ -282,10 +296,7 @@ class PipelineRun:
             return last.result
         steps: Json = {step: result.for_expressions for step, result in self._results.items()}
         env = self._pipeline.permissions.environment()
-        try:
-            return self._pipeline.output.render({"input": self._input, "steps": steps, "env": env})
-        except ExpressionFailed as error:
-            raise ToolError(f"the output can't be evaluated: {error}") from error
+        return self._pipeline.output.render({"input": self._input, "steps": steps, "env": env})
 
 
 async def _stop(running: Collection["asyncio.Task[StepResult]"]) -> None:
