@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from raincheck.core.lifecycle import Phase
 from raincheck.core.values import Json
 from raincheck.workflows import load_workflows
+from raincheck.workflows.actions import run
 from tests.support import ROOT
 from tests.support.workflows.harness import WorkflowHarness, result_of
 
@@ -22,6 +24,25 @@ FILES = {
     str(re.findall(r"^  (\w+):$", text, re.MULTILINE)[0]): str(text)
     for text in re.findall(r"^```yaml\n(.*?)^```$", GUIDE, re.DOTALL | re.MULTILINE)
 }
+
+
+RULE = (DOCS / "concepts/values-in-commands.md").read_text(encoding="utf-8")
+
+
+def test_every_command_that_the_rule_for_values_recommends_is_valid(
+    workflow_harness: WorkflowHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_there(*_: object) -> bool:
+        return True
+
+    monkeypatch.setattr(run, "is_command", is_there)
+    (inputs,) = re.findall(r"^```yaml\n(.*?)^```$", RULE, re.DOTALL | re.MULTILINE)
+    rows = [line for line in RULE.splitlines() if line.startswith("| ")][2:]
+    commands = [text.replace("\\|", "|") for row in rows for text in re.findall(r"`(run: .*?[]}])`", row)]
+    assert len(commands) == len(rows) + 1
+    steps = [{"id": f"s{number}", **yaml.safe_load(command)} for number, command in enumerate(commands)]
+    workflow_harness.write(yaml.safe_dump({"workflows": {"flow": {**yaml.safe_load(inputs), "steps": steps}}}))
+    assert list(workflow_harness.load().definitions) == ["flow"]
 
 
 @pytest.mark.parametrize("name", FILES)

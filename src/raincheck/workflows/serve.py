@@ -107,8 +107,10 @@ class WorkflowTasks(Tasks):
     async def run_with_reload(self, work: Coroutine[Any, Any, T], report: Callable[[str], None] = logger.info) -> T:
         """Run a coroutine, such as that of a server, and reload the workflows when the file changes meanwhile.
 
-        `report` is called with a message about each reload, or about why the file can't be reloaded.
+        `report` is called with a message about each reload, or about why the file can't be reloaded, and with a warning
+        about steps with `unsafe: true`.
         """
+        self._warn_about_unsafe_steps(report)
         watcher = asyncio.ensure_future(self.watch(SystemClock(), report))
         try:
             return await work
@@ -141,8 +143,17 @@ class WorkflowTasks(Tasks):
             logger.exception("workflows not reloaded, the previous ones stay in service (file %s)", self.path)
             return
         report(f"reloaded {self.path}: {changes}")
+        self._warn_about_unsafe_steps(report)
         await self.notify_list_changed()
         await self._save_definitions()
+
+    def _warn_about_unsafe_steps(self, report: Callable[[str], None]) -> None:
+        steps = [f"{name}.{step}" for name, definition in self.definitions.items() for step in definition.unsafe_steps]
+        if steps:
+            report(
+                f"warning: commands with `unsafe: true` get values that no rule checks ({', '.join(steps)}): make sure "
+                f"that they can't run them"
+            )
 
     async def _save_definitions(self) -> None:
         """Store the served definitions, so that their tasks continue under them even if the file changes later."""

@@ -14,7 +14,7 @@ workflows:
       copies: {type: integer, default: 2}
     steps:
       - id: build
-        run: [sh, -c, 'echo built >> built.txt; echo "$0"', "{{ input.tag }}"]
+        run: {shell: 'echo built >> built.txt; echo "$TAG"', env: {TAG: "{{ input.tag }}"}}
       - id: publish
         set: {tag: "{{ input.tag }}", copies: "{{ input.copies }}", built: "{{ steps.build.result.stdout }}"}
   confirm:

@@ -50,3 +50,7 @@ async def fail_beside(who: str) -> None:
 
 def no_json() -> object:
     return object()
+
+
+def echo(value: Any) -> Any:
+    return value

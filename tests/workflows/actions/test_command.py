@@ -25,7 +25,7 @@ async def stdout_of(workflow_harness: WorkflowHarness, step: str, more: str = ""
 
 async def test_a_value_is_one_argument_whatever_is_in_it(workflow_harness: WorkflowHarness) -> None:
     hostile = "a b; echo c $(echo d) `e` 'f' \"g\" \n* ../ | cat"
-    assert await stdout_of(workflow_harness, "run: [printf, '%s', 'x{{ input.x }}']", x=hostile) == f"x{hostile}"
+    assert await stdout_of(workflow_harness, "run: [printf, '%s', '{{ input.x }}']", x=hostile) == hostile
 
 
 async def test_a_list_becomes_several_arguments(workflow_harness: WorkflowHarness) -> None:
@@ -39,7 +39,51 @@ async def test_a_value_that_the_command_would_read_as_an_option_is_refused(
 ) -> None:
     message = await workflow_harness.failure(flow("run: [echo, '{{ input.x }}']"), x=value)
     assert "failed (refused)" in message
-    assert "would read as an option" in message
+    assert "would read it as an option" in message
+    assert "rm" not in message
+
+
+async def test_a_number_that_the_command_would_read_as_an_option_is_refused(workflow_harness: WorkflowHarness) -> None:
+    message = await workflow_harness.failure(flow("run: [head, -n, '{{ input.x | int }}']"), x=-5)
+    assert "would read it as an option" in message
+    assert await stdout_of(workflow_harness, "run: [echo, 'n={{ input.x | int }}']", x=-5) == "n=-5"
+
+
+async def test_an_option_may_take_the_double_dash_as_its_argument(workflow_harness: WorkflowHarness) -> None:
+    """`sort -o -- --compress-program=…` writes to a file of the name `--`, and starts that program."""
+    step = "run: [sort, -o, --, '{{ input.x }}']"
+    assert "would read it as an option" in await workflow_harness.failure(flow(step), x="--compress-program=sh")
+
+
+async def test_a_program_that_runs_others_may_take_the_double_dash_for_itself(
+    workflow_harness: WorkflowHarness,
+) -> None:
+    message = await workflow_harness.failure(flow("run: [env, --, echo, '{{ input.x | int }}']"), x=-5)
+    assert "would read it as an option" in message
+
+
+async def test_an_option_in_an_expression_takes_no_value(workflow_harness: WorkflowHarness) -> None:
+    option = "{{ '-c' if input.x else '-v' }}"
+    message = await workflow_harness.failure(flow(f"""run: [echo, "{option}", '{{{{ input.x }}}}']"""), x="a")
+    assert "argument 2 follows an option" in message
+    # An empty list leaves the option before it without the argument that the file gives it.
+    message = await workflow_harness.failure(flow("run: [echo, -o, '{{ [] }}', '{{ input.x }}']"), x="a")
+    assert "argument 3 follows an option" in message
+
+
+async def test_a_constant_that_a_value_chooses_may_be_an_option(workflow_harness: WorkflowHarness) -> None:
+    step = """run: [printf, '%s', "{{ '--all' if input.x else '--new' }}"]"""
+    assert await stdout_of(workflow_harness, step, x=True) == "--all"
+
+
+async def test_an_empty_list_does_not_make_the_next_item_the_program(workflow_harness: WorkflowHarness) -> None:
+    step = "run: {argv: ['{{ [] }}', '{{ input.x }}'], unsafe: true}"
+    assert "the program is an empty list" in await workflow_harness.failure(flow(step), x="id")
+
+
+async def test_an_unsafe_command_takes_any_value(workflow_harness: WorkflowHarness) -> None:
+    step = "run: {argv: [sh, -c, 'echo {{ input.x }}'], unsafe: true}"
+    assert await stdout_of(workflow_harness, step, x="a; echo b") == "a\nb"
 
 
 async def test_after_a_constant_double_dash_a_value_may_start_with_a_dash(workflow_harness: WorkflowHarness) -> None:
@@ -47,12 +91,13 @@ async def test_after_a_constant_double_dash_a_value_may_start_with_a_dash(workfl
 
 
 async def test_after_constant_text_a_value_may_start_with_a_dash(workflow_harness: WorkflowHarness) -> None:
-    assert await stdout_of(workflow_harness, "run: [printf, '%s', 'x={{ input.x }}']", x="-rf") == "x=-rf"
+    typed = "workflows: {flow: {input: {x: {enum: [-rf]}}, steps: [{id: a, run: [printf, '%s', 'x={{ input.x }}']}]}}"
+    assert cast("Any", await workflow_harness.run(typed, x="-rf"))["stdout"] == "x=-rf"
 
 
 async def test_a_double_dash_in_a_value_does_not_allow_options(workflow_harness: WorkflowHarness) -> None:
     message = await workflow_harness.failure(flow("run: [echo, '{{ input.x }}']"), x=["--", "-rf"])
-    assert "would read as an option" in message
+    assert "would read it as an option" in message
 
 
 @pytest.mark.parametrize("value", ["a\0b", None, {"a": 1}])
@@ -92,6 +137,12 @@ async def test_a_command_runs_in_an_allowed_folder(workflow_harness: WorkflowHar
     assert await stdout_of(workflow_harness, "run: {argv: [pwd], cwd: '{{ input.x }}'}", more, x=str(other)) == str(
         other
     )
+
+
+@pytest.mark.parametrize("cwd", ["a\0b", "a" * 5_000])
+async def test_a_folder_that_is_not_a_path_is_refused(workflow_harness: WorkflowHarness, cwd: str) -> None:
+    message = await workflow_harness.failure(flow("run: {argv: [pwd], cwd: '{{ input.x }}'}"), x=cwd)
+    assert "`cwd` is not a path" in message
 
 
 async def test_a_missing_folder_is_a_not_found_error(workflow_harness: WorkflowHarness) -> None:
@@ -313,9 +364,51 @@ async def test_callers_who_choose_the_folder_do_not_choose_the_program(workflow_
     assert await stdout_of(workflow_harness, "run: {argv: [./build.sh], cwd: '{{ input.x }}'}", x="up") == "ours in up"
 
 
-async def test_a_value_after_a_constant_script_is_its_argument(workflow_harness: WorkflowHarness) -> None:
+async def test_a_value_after_a_script_file_is_its_argument(workflow_harness: WorkflowHarness) -> None:
+    (workflow_harness.folder / "tool.sh").write_text('echo "<$1>"; cat')
     hostile = "x; echo pwned"
-    assert (
-        await stdout_of(workflow_harness, """run: [sh, -c, 'echo "<$0>"', '{{ input.x }}']""", x=hostile)
-        == f"<{hostile}>"
-    )
+    step = "run: {argv: [sh, tool.sh, '{{ input.x }}'], stdin: '{{ input.x }}'}"
+    assert await stdout_of(workflow_harness, step, x=hostile) == f"<{hostile}>\n{hostile}"
+
+
+VALUE = 'hush "my"\ndear\\friend'
+ALLOWING = "allow: {env: [SECRET]}\nservers: {other: {command: [cat, gone]}}"
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        """run: {shell: 'printf "%s\n" "$SECRET" >&2; exit 3'}""",
+        """run: {shell: 'printf "got %s" "$SECRET" | tail -n 1 >&2; exit 3'}""",
+        """call: {server: other, tool: "none", arguments: {a: "{{ env.SECRET }}"}}""",
+        """run: {shell: 'printf "%s" "$SECRET"', output: json}""",
+        """run: {argv: [pwd], cwd: "{{ env.SECRET }}"}""",
+        """run: {argv: [pwd], cwd: "../{{ env.SECRET }}"}""",
+        """set: "{{ input.x[env.SECRET] }}" """,
+        """set: "{{ {}[env.SECRET | tojson] }}" """,
+        """http: {url: "ftp:{{ env.SECRET }}"}""",
+        """python: "tests.support.workflows.step_functions:refuse", with: {why: "no {{ env.SECRET }}"}""",
+    ],
+)
+async def test_an_error_message_does_not_contain_secrets(
+    workflow_harness: WorkflowHarness, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    monkeypatch.setenv("SECRET", VALUE)
+    message = await workflow_harness.failure(flow(step, ALLOWING), x={})
+    assert not any(part in message for part in ("hush", "dear", "friend")), message
+
+
+@pytest.mark.parametrize("shift", range(0, 64, 7))
+async def test_a_secret_is_not_cut_in_half(
+    workflow_harness: WorkflowHarness, monkeypatch: pytest.MonkeyPatch, shift: int
+) -> None:
+    """The error output is cut at 32,000 bytes and at 500 characters, and a message at 2,000 characters."""
+    monkeypatch.setenv("SECRET", "".join(f"hush{number}" for number in range(200)))
+    padding = "-" * shift
+    script = f'for i in $(seq 100); do printf "$SECRET"; done >&2; printf %s "{padding}" >&2; exit 3'
+    assert "hush" not in await workflow_harness.failure(flow(f"run: {{shell: '{script}'}}", ALLOWING))
+    shell = f'printf "%s%s" "x{padding}" "$SECRET"'
+    assert "hush" not in await workflow_harness.failure(flow(f"run: {{shell: '{shell}', output: json}}", ALLOWING))
+    long = "x" * (1_990 - shift)
+    step = f"""python: "tests.support.workflows.step_functions:refuse", with: {{why: "{long}{{{{ env.SECRET }}}}"}}"""
+    assert "hush" not in await workflow_harness.failure(flow(step, ALLOWING))

@@ -10,7 +10,7 @@ from raincheck.workflows.parsing.models import ActionKind, ActionModel
 from tests.support import ROOT
 
 CONSTANT = {
-    "run": {"shell", "output", "max_output", "ok"},
+    "run": {"shell", "output", "max_output", "ok", "unsafe"},
     "http": {"method", "expect", "max_body"},
     "call": {"server", "tool"},
     "ask": {"schema"},

@@ -17,7 +17,7 @@ servers:
 workflows:
   release:
     description: Release it.
-    input: {tag: {type: string}}
+    input: {tag: {enum: [v1, v2]}}
     steps:
       - {id: build, run: [make, "{{ input.tag }}"], retry: {attempts: 3}, timeout: 5m}
       - {id: lint, needs: [], run: {shell: "ruff check ."}, on_error: continue}

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from raincheck.workflows.actions.base import Action
 from raincheck.workflows.actions.call import CallAction
+from raincheck.workflows.actions.command_values import check_values
 from raincheck.workflows.actions.http import HttpAction
 from raincheck.workflows.actions.python import PythonAction, SetAction
 from raincheck.workflows.actions.run import RunAction
@@ -41,3 +42,5 @@ def check_action(model: ActionModel, names: AllowedNames, permissions: Permissio
         value = {key: fields[key] for key in action.template_keys}
     yield from check_texts({model.kind: value, "with": model.arguments}, (), names)
     yield from action.check(model, permissions)
+    if model.run is not None:
+        yield from check_values(model.run, names.inputs)

@@ -12,12 +12,11 @@ from typing import cast
 
 from raincheck.core.values import Json, encode
 from raincheck.workflows.actions.base import Action, ActionCall, ActionFailed
-from raincheck.workflows.actions.command import CommandResult, run_command
-from raincheck.workflows.actions.injection import STDIN_INDEX, find_injections
+from raincheck.workflows.actions.command import STDERR_LIMIT, CommandResult, run_command
+from raincheck.workflows.actions.command_values import is_option, runs_code, starts_with_value
 from raincheck.workflows.definition import Problem
 from raincheck.workflows.expressions.sandbox import text_of
 from raincheck.workflows.expressions.template import (
-    InvalidExpression,
     Scope,
     Template,
     TextTemplate,
@@ -57,13 +56,8 @@ class RunAction(Action):
             )
         if run.argv is not None:
             program = text_of(run.argv[0])
-            roots = _roots_in(program)
-            if roots is not None and roots - {"env"}:
-                yield ("run",), "callers must not choose the program: make the first item constant"
-            elif not has_expressions(program) and not is_command(program, permissions.folder):
+            if not has_expressions(program) and not is_command(program, permissions.folder):
                 yield ("run",), explain_missing_command(program, permissions.folder)
-            for index, message in find_injections([text_of(item) for item in run.argv], str(run.stdin)):
-                yield ("run", "stdin") if index == STDIN_INDEX else ("run", "argv", index), message
         if run.cwd is not None and not has_expressions(run.cwd):
             folder = (permissions.folder / run.cwd).resolve()
             if not permissions.allows_folder(folder):
@@ -82,27 +76,38 @@ class RunAction(Action):
         return self._result(await self._run(argv, cwd, env, rest["stdin"]))
 
     def _arguments(self, scope: Scope) -> Iterator[str]:
-        is_after_dashes = False
+        # A program that runs others may take the `--` for itself.
+        takes_dashes = runs_code(self._options)
+        is_safe = self._options.unsafe
+        before = ""
         for index, text in enumerate(self._argv):
-            starts_with_value = not isinstance(text.parts[0], str)
             value = text.render(scope)
-            for item_value in value if isinstance(value, list) else [value]:
-                item = rendered_text(item_value, f"argument {index} of the command")
-                if starts_with_value and item.startswith("-") and not is_after_dashes:
-                    raise ActionFailed(
-                        "refused",
-                        f"argument {index} would be {item[:60]!r}, which the command would read as an option: put a "
-                        f"constant `--` before it, or start it with constant text",
-                    )
+            items = [
+                rendered_text(item, f"argument {index} of the command")
+                for item in (value if isinstance(value, list) else [value])
+            ]
+            if index == 0 and not items:
+                # The next item, which may be a value, would be the program.
+                raise ActionFailed("refused", "the program is an empty list: give it a name")
+            for item in items:
+                if starts_with_value(text) and not is_safe:
+                    # The validation of the file has checked options that are constant.
+                    is_hidden = is_option(before) and not isinstance(self._argv[index - 1].parts[-1], str)
+                    _check_is_no_option(item, index, follows_option=is_hidden)
                 yield item
-            is_after_dashes |= text.parts == ("--",)
+                # An option may take the `--` as its argument.
+                is_safe |= text.parts == ("--",) and not takes_dashes and not is_option(before)
+                before = item
 
     def _folder(self, cwd: Json) -> Path:
-        folder = (self._permissions.folder / ("." if cwd is None else str(cwd))).resolve()
-        if not self._permissions.allows_folder(folder):
-            raise ActionFailed("refused", f"{cwd!r} is not in the file's folder: add it to `allow.folders`")
-        if not folder.is_dir():
-            raise ActionFailed("not-found", f"there is no folder {cwd!r}")
+        try:
+            folder = (self._permissions.folder / ("." if cwd is None else str(cwd))).resolve()
+            if not self._permissions.allows_folder(folder):
+                raise ActionFailed("refused", f"{cwd!r} is not in the file's folder: add it to `allow.folders`")
+            if not folder.is_dir():
+                raise ActionFailed("not-found", f"there is no folder {cwd!r}")
+        except (OSError, ValueError) as error:
+            raise ActionFailed("refused", "`cwd` is not a path: it is too long, or contains a NUL") from error
         return folder
 
     async def _run(self, argv: list[str], cwd: Path, env: Mapping[str, str], stdin: Json) -> CommandResult:
@@ -128,7 +133,8 @@ class RunAction(Action):
     def _result(self, result: CommandResult) -> Json:
         stderr = result.stderr.decode(errors="replace").rstrip("\n")
         if result.exit_code not in self._options.ok:
-            raise ActionFailed("exit", f"{_describe_exit(result.exit_code)}{_describe_stderr(stderr)}")
+            shown = self._permissions.redact(stderr, is_tail=len(result.stderr) >= STDERR_LIMIT)
+            raise ActionFailed("exit", f"{_describe_exit(result.exit_code)}{_describe_stderr(shown)}")
         if result.is_truncated:
             limit = self._options.max_output
             raise ActionFailed(
@@ -147,25 +153,31 @@ class RunAction(Action):
             case "lines":
                 return cast("list[Json]", text.splitlines())
             case "json":
-                return _parsed(text)
+                return self._parsed(text)
             case _:
                 return text.rstrip("\n")
 
+    def _parsed(self, text: str) -> Json:
+        try:
+            value: Json = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            start = self._permissions.redact(text)[:60]
+            raise ActionFailed("failed", f"its output is not JSON: {error}: it starts with {start!r}") from error
+        return value
 
-def _roots_in(text: str) -> frozenset[str] | None:
-    """Return the first names of a text's expressions; None if it is invalid, which is reported elsewhere."""
-    try:
-        return frozenset(path[0] for path in TextTemplate.parse(text).paths)
-    except InvalidExpression:
-        return None
 
-
-def _parsed(text: str) -> Json:
-    try:
-        value: Json = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ActionFailed("failed", f"its output is not JSON: {error}: it starts with {text[:60]!r}") from error
-    return value
+def _check_is_no_option(item: str, index: int, *, follows_option: bool) -> None:
+    # Without the value, which may be secret.
+    if item.startswith("-"):
+        raise ActionFailed(
+            "refused",
+            f"argument {index} starts with '-', so the command would read it as an option: put a constant `--` before "
+            f"it, but not right after an option, or start it with constant text",
+        )
+    if follows_option:
+        raise ActionFailed(
+            "refused", f"argument {index} follows an option, whose argument it may be: put a constant `--` before it"
+        )
 
 
 def _describe_exit(code: int) -> str:

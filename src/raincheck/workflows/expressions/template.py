@@ -6,7 +6,7 @@ that the names in an expression exist, and have a value when it is evaluated.
 
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, cast
 
 from jinja2 import Template as CompiledTemplate
@@ -29,6 +29,9 @@ SOURCE_LIMIT = 4_000
 """Characters of one expression."""
 
 MISSING_HINTS = {"env": "the environment variable {} is not set in this process", "data": "the data has no '{}' yet"}
+
+NUMBER_FILTERS = frozenset({"int", "float", "length"})
+"""Filters whose result is a number, whatever the value is."""
 
 SANDBOX = Sandbox()
 _VALUE = "_value"
@@ -54,6 +57,12 @@ class Expression:
             if isinstance(node, nodes.Concat) or node.find(nodes.Concat) is not None:
                 raise InvalidExpression("`~` is not supported: use `+`, or the filter join")
             self.paths = frozenset(_name_paths(node))
+            self.path = _name_path(node)
+            """The name path that the expression consists of, if it is nothing else."""
+            self.is_scalar = _is_scalar(node)
+            """Whether its value is a number or a boolean, whatever the values in it are."""
+            self.is_choice = _is_choice(node)
+            """Whether its value is one of several constants, such as `'--all' if input.all else '--new'`."""
             self._compiled: CompiledTemplate = SANDBOX.from_string(nodes.Template([assign], lineno=1))
         except TemplateError as error:
             raise InvalidExpression(f"{source!r}: {error.message}") from error
@@ -117,6 +126,27 @@ class Expression:
                 if is_missing and message.startswith(f"there is no {rest[0]!r}"):
                     return hint.format(rest[0])
         return None
+
+
+def _is_scalar(node: nodes.Expr) -> bool:
+    match node:
+        case nodes.Filter(name=name, args=[], kwargs=[], dyn_args=None, dyn_kwargs=None):
+            # Without arguments, which may be a default of any kind.
+            return name in NUMBER_FILTERS
+        case nodes.Compare() | nodes.Not() | nodes.Test():
+            return True
+        case _:
+            return False
+
+
+def _is_choice(node: nodes.Expr | None) -> bool:
+    match node:
+        case nodes.Const(value=str()):
+            return True
+        case nodes.CondExpr():
+            return _is_choice(node.expr1) and _is_choice(node.expr2)
+        case _:
+            return False
 
 
 def _name_paths(node: nodes.Node) -> Iterator[NamePath]:
@@ -272,7 +302,8 @@ STEP_FIELDS = frozenset({"status", "result", "error", "failed"})
 class AllowedNames:
     """The names that an expression may use."""
 
-    inputs: frozenset[str] = frozenset()
+    inputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The JSON Schemas of the workflow's arguments, by name."""
     env: frozenset[str] = frozenset()
     steps: frozenset[str] = frozenset()
     """All steps of the pipeline."""

@@ -51,13 +51,18 @@ def build_machine(name: str, model: MachineModel, permissions: Permissions, vers
         result=None if output is None else partial(_result, output, scope),
         timeout=model.timeout,
         definition=definition,
+        unsafe_steps=[
+            state_name
+            for state_name, state in model.states.items()
+            if state.action is not None and state.action.is_unsafe
+        ],
     )
 
 
 def check_machine(model: MachineModel, permissions: Permissions, omitted: Sequence[KeyPath]) -> Iterator[Problem]:
     """Yield every error of a state machine, except for the consequences of `omitted` parts."""
     roots = frozenset({"input", "data", "state"})
-    names = AllowedNames(inputs=frozenset(model.input), env=permissions.env, roots=roots)
+    names = AllowedNames(inputs=model.input, env=permissions.env, roots=roots)
     yield from check_inputs(model, names.without_roots("data", "state"))
     yield from _structure(model, {str(name) for route in omitted if route[:1] == ("states",) for name in route[1:2]})
     for name, state in model.states.items():

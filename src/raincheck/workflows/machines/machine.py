@@ -212,6 +212,8 @@ class Machine:
     """Seconds for the whole instance."""
     definition: bytes | None = None
     """The stored definition, if the machine is built from a file."""
+    unsafe_steps: Sequence[str] = ()
+    """The states with `unsafe: true`, if the machine is built from a file."""
 
     def __post_init__(self) -> None:
         errors = [f"{where}: {message}" for where, message in check_states(self.states)]

@@ -159,6 +159,9 @@ class RunModel(StrictModel):
     max_output: Size = 500_000
     ok: Annotated[Sequence[int], Field(min_length=1)] = (0,)
     """Exit codes that mean success."""
+    unsafe: bool = False
+    """Lifts the rule for values in this command, except that they never choose the program. You have to make sure that
+    it does not run them."""
 
     @model_validator(mode="after")
     def _is_one_of_two(self) -> "RunModel":
@@ -255,6 +258,10 @@ class ActionModel(StrictModel):
     @property
     def kind(self) -> ActionKind:
         return next(kind for kind in ACTION_KINDS if kind in self.model_fields_set)
+
+    @property
+    def is_unsafe(self) -> bool:
+        return self.run is not None and self.run.unsafe
 
     @model_validator(mode="after")
     def _is_of_one_kind(self) -> "ActionModel":

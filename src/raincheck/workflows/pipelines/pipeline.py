@@ -3,7 +3,7 @@
 `Plan` is the order of the steps. `check_pipeline` reports every error of a pipeline before anything runs.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain
@@ -100,6 +100,11 @@ class Pipeline:
         """The JSON Schema of its arguments."""
         return cast("Mapping[str, Json]", object_schema(self.model.input))
 
+    @property
+    def unsafe_steps(self) -> Sequence[str]:
+        """The steps with `unsafe: true`."""
+        return [step.id for step in self.model.steps if step.is_unsafe]
+
     def predecessors(self, step_id: str) -> frozenset[str]:
         """Return the steps that have ended when this one starts: those it needs, directly or indirectly."""
         return self.plan.predecessors[step_id]
@@ -132,7 +137,7 @@ def check_pipeline(model: PipelineModel, permissions: Permissions) -> Iterator[P
     """Yield every error of a pipeline."""
     plan = Plan.from_model(model)
     steps = frozenset(step.id for step in model.steps)
-    names = AllowedNames(frozenset(model.input), permissions.env, steps)
+    names = AllowedNames(model.input, permissions.env, steps)
     yield from check_inputs(model, names.without_roots("steps"))
     yield from _ids(model)
     yield from _order(model, plan)

@@ -49,6 +49,25 @@ def test_check_json_describes_the_workflows() -> None:
     release = reported["workflows"][0]
     assert (release["name"], release["description"]) == ("release", "Release a version.")
     assert set(release["input"]["properties"]) == {"tag", "copies"}
+    assert release["unsafe"] == []
+
+
+UNSAFE = """
+raincheck: 1
+workflows:
+  release:
+    input: {x: {type: string}}
+    steps:
+      - {id: build, run: {argv: [sh, -c, "echo {{ input.x }}"], unsafe: true}}
+      - {id: publish, set: 1}
+"""
+
+
+def test_check_lists_unsafe_steps() -> None:
+    write_flows(UNSAFE)
+    assert run("workflow", "check", "flows.yaml").stdout.splitlines()[2:] == ["    unsafe: build"]
+    reported = json.loads(run("workflow", "check", "flows.yaml", "--json").stdout)
+    assert reported["workflows"][0]["unsafe"] == ["build"]
 
 
 def test_each_fault_is_a_line_with_file_and_line() -> None:

@@ -203,6 +203,17 @@ async def test_an_unavailable_store_does_not_prevent_a_reload(
         assert (await file.write(workflow_text("three"))).endswith("new: three; removed: two")
 
 
+async def test_unsafe_steps_are_reported_at_the_start_and_after_a_reload() -> None:
+    unsafe = "raincheck: 1\nworkflows: {flow: {steps: [{id: NAME, run: {argv: [ls], unsafe: true}}]}}\n"
+    write_later(unsafe.replace("NAME", "one"))
+    tasks, reported = WorkflowTasks(Path("flows.yaml")), list[str]()
+    await tasks.run_with_reload(asyncio.sleep(0), reported.append)
+    assert "`unsafe: true` get values that no rule checks (flow.one)" in reported[0]
+    async with watched(workflow_text("one")) as (file, _):
+        await file.write(unsafe.replace("NAME", "two"))
+        assert "(flow.two)" in file.reported[-1]
+
+
 async def test_a_change_before_the_start_is_loaded() -> None:
     write_later(workflow_text("one"))
     tasks, file = WorkflowTasks(Path("flows.yaml")), Watched()

@@ -45,6 +45,7 @@ def check(file: FileArgument, as_json: JsonOption = False) -> None:
                 "version": definition.version,
                 "description": definition.description,
                 "input": definition.input_schema,
+                "unsafe": list(definition.unsafe_steps),
             }
             for definition in definitions.values()
         ]
@@ -56,6 +57,8 @@ def check(file: FileArgument, as_json: JsonOption = False) -> None:
         takes = ", ".join(definition.input_schema.get("properties") or ()) or "nothing"  # type: ignore[union-attr] # of an object
         description = f": {printable(definition.description)}" if definition.description else ""
         typer.echo(f"  {definition.name} (version {definition.version}, takes {takes}){description}")
+        if definition.unsafe_steps:
+            typer.echo(f"    unsafe: {', '.join(definition.unsafe_steps)}")
 
 
 GRAPH_EPILOG = """
