@@ -13,7 +13,7 @@ import { kind, open, pause, refusal, step } from "./steps.mjs";
 const FIVE = ["task_wait", "task_status", "task_result", "task_cancel", "task_answer"];
 const REPORT = { year: 2026, first: { title: "one", pages: [{ title: "two", pages: [] }] } };
 // How long the server lets a call wait. A busy machine needs most of it to answer "at once".
-const WAIT = 2_000;
+const WAIT = 4_000;
 const waits = (count) => (count * WAIT) / 1_000;
 // By which this client gives up: what it calls has to be answered in good time.
 const TIMEOUT = 8 * WAIT;

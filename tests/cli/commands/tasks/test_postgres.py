@@ -1,6 +1,8 @@
 """Tests for the operator's commands on PostgreSQL: they use its clock, and print no password."""
 
 import json
+import time
+from contextlib import suppress
 from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any, LiteralString, Self, cast
@@ -172,15 +174,23 @@ def test_jobs_of_dead_workers_are_found(is_known: bool, database_url: str) -> No
     assert verdicts(checkup(database_url)) == {"jobs": "warn"}
 
 
+def connection_to(store: str) -> "psycopg.Connection[Any]":
+    """Connect, once the database has noticed that earlier connections were closed."""
+    while True:
+        with suppress(psycopg.OperationalError):
+            return psycopg.connect(store)
+        time.sleep(0.05)
+
+
 def test_a_database_that_is_away_full_or_a_standby_is_bad(own_postgres: PostgresServer) -> None:
     store = with_password(own_postgres.url())
     few = {"max_connections": 12, "superuser_reserved_connections": 3}
     own_postgres.restart(settings=few)
     in_store(nothing, store=store)
     assert verdicts(checkup(store)) == {"connections": "warn"}
-    taken = [psycopg.connect(store) for _ in range(8)]
+    taken = [connection_to(store) for _ in range(8)]
     assert verdicts(checkup(store, exit_code=1)) == {"connections": "bad"}
-    taken += [psycopg.connect(store) for _ in range(4)]
+    taken += [connection_to(store) for _ in range(4)]
     done = run_now("tasks", "ls", "--store", store)
     assert (done.returncode, done.stdout) == (2, "")
     assert "too many clients already" in done.stderr
