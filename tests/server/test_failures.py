@@ -50,6 +50,15 @@ async def test_a_result_that_does_not_fit_fails_at_once_and_is_not_revealed(kind
     assert attempts == 1
 
 
+@pytest.mark.parametrize("name", [["greet"], {"name": "greet"}, 7, None], ids=["array", "object", "number", "null"])
+async def test_a_call_whose_tool_name_is_no_text_is_an_error_of_its_caller(name: object) -> None:
+    server = ExampleServer()
+    add_greeting(server)
+    async with server.open() as caller:
+        refused = await refusal(caller, "tools/call", {"name": name, "arguments": {}})
+        assert refused.code == -32602
+
+
 async def test_a_child_with_invalid_arguments_is_refused_by_spawn() -> None:
     server = ExampleServer()
     refused: list[str] = []

@@ -94,6 +94,9 @@ class TaskMiddleware:
     fallback_list: FallbackToolList | None
 
     async def __call__(self, ctx: AnyContext, call_next: CallNext) -> HandlerResult:
+        if ctx.request_id is None:
+            # A notification has no answer, whatever its method: an error would end up as a traceback in the log.
+            return await call_next(ctx)
         if ctx.method.startswith("tasks/") or (ctx.params or {}).get("task") is not None:
             record_task_use(ctx)
         match ctx.method:
@@ -155,7 +158,8 @@ class TaskMiddleware:
             ctx = replace(ctx, params={name: value for name, value in (ctx.params or {}).items() if name != "task"})
         if caller.wants_task:
             _check_task(ctx.params)
-        if self.fallback_list is not None and (ctx.params or {}).get("name") in self.fallback_list.names:
+        name: object = (ctx.params or {}).get("name")
+        if self.fallback_list is not None and isinstance(name, str) and name in self.fallback_list.names:
             await self.fallback_list.refresh(ctx)
         return await (self._call_as_task(ctx, call_next) if caller.wants_task else call_next(ctx))
 

@@ -117,3 +117,16 @@ async def test_an_owner_function_that_returns_in_time_is_awaited() -> None:
         undecided.decides.set()
         assert (await greeting)["capabilities"]["tasks"]["list"] == {}
         assert not undecided.given_up.is_set()
+
+
+@ON_V2025_TRANSPORTS
+@pytest.mark.parametrize("params", [{"name": "echo", "task": {"ttl": "long"}}, {"name": ["echo"]}, {"task": 7}])
+async def test_a_call_without_an_id_is_a_notification_and_writes_no_traceback_to_the_log(
+    way: str, params: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    server = ExampleServer()
+    add_echo(server)
+    async with v2025_caller(server, way) as caller:
+        await caller.notify("tools/call", params)
+        await caller.request("ping")
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == []
