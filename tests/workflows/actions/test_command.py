@@ -151,6 +151,14 @@ async def test_a_missing_folder_is_a_not_found_error(workflow_harness: WorkflowH
     )
 
 
+@pytest.mark.parametrize("cwd", ["1" * 400, "a\0b", "circle"])
+async def test_what_can_t_be_a_folder_is_an_error_of_its_step(workflow_harness: WorkflowHarness, cwd: str) -> None:
+    (workflow_harness.folder / "circle").symlink_to("circle")
+    message = await workflow_harness.failure(flow("run: {argv: [pwd], cwd: '{{ input.x }}'}"), x=cwd)
+    # Python 3.13 and newer take a circle of links for a folder that does not exist.
+    assert "failed (refused)" in message or "failed (not-found)" in message
+
+
 @pytest.mark.parametrize(
     ("output", "shell", "said"),
     [

@@ -191,7 +191,8 @@ async def test_a_long_sleep_occupies_no_worker(workflow_harness: WorkflowHarness
 
 async def test_an_invalid_sleep_is_an_error(workflow_harness: WorkflowHarness) -> None:
     text = "workflows: {flow: {input: {x: {}}, steps: [{id: nap, sleep: '{{ input.x }}'}]}}"
-    assert "a duration is" in await workflow_harness.failure(text, x="soon")
+    for value in ("soon", -1, 10**400, -(10**400), 1e300):
+        assert "failed (expression) at `sleep`: a duration is" in await workflow_harness.failure(text, x=value)
 
 
 async def test_a_question_that_is_too_large_is_an_error_of_kind_too_large(workflow_harness: WorkflowHarness) -> None:

@@ -106,8 +106,9 @@ class RunAction(Action):
                 raise ActionFailed("refused", f"{cwd!r} is not in the file's folder: add it to `allow.folders`")
             if not folder.is_dir():
                 raise ActionFailed("not-found", f"there is no folder {cwd!r}")
-        except (OSError, ValueError) as error:
-            raise ActionFailed("refused", "`cwd` is not a path: it is too long, or contains a NUL") from error
+        except (OSError, ValueError, RuntimeError) as error:
+            message = "`cwd` is not a path: it is too long, contains a NUL, or is a circle of links"
+            raise ActionFailed("refused", message) from error
         return folder
 
     async def _run(self, argv: list[str], cwd: Path, env: Mapping[str, str], stdin: Json) -> CommandResult:
