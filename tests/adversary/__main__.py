@@ -7,12 +7,17 @@ import sys
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
+from tests.adversary.fuzz import attack as fuzz
 from tests.adversary.outcome import Outcome
+from tests.adversary.resources import attack as resources
 
 Attack = Callable[[random.Random, float], Coroutine[Any, Any, Outcome]]
 """Attacks for this many seconds, with everything random drawn from the generator."""
 
-ATTACKS: Mapping[str, tuple[Attack, float]] = {}
+ATTACKS: Mapping[str, tuple[Attack, float]] = {
+    "fuzz": (fuzz.run, 4),
+    "resources": (resources.run, 2),
+}
 """Attacks by name, each with its share of the time."""
 
 
