@@ -21,7 +21,7 @@ ALLOWED = {
     "count_live": {"SCAN tasks USING INDEX tasks_live", "USE TEMP B-TREE FOR GROUP BY"},
     # When a server starts.
     "needed_definitions": {"SCAN tasks USING INDEX tasks_live", "SCAN definitions"},
-    "count_of_owner": {"SCAN (subquery-1)"},
+    "live_of_owner": {"SCAN (subquery-1)"},
     # One row: how far the queue has been served.
     "next_turn": {"SCAN line"},
     # At most the tasks of one claim.

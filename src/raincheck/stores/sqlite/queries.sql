@@ -130,21 +130,17 @@ UPDATE tasks SET idempotency_key = NULL, request_digest = NULL WHERE id = :id AN
 -- Delete one task, with everything that belongs to it.
 DELETE FROM tasks WHERE id = :id;
 
--- name: count_of_owner
--- The facts that a quota needs about an owner: the number of live tasks, counted no further than the limit, and the creation time of
--- the n-th latest task, if it is after a given time.
-SELECT
-    (
-        SELECT count(*) FROM (
-            SELECT 1 FROM tasks
-            WHERE namespace = :namespace AND owner = :owner AND finished_at IS NULL LIMIT :most_live
-        )
-    ),
-    (
-        SELECT created_at FROM tasks
-        WHERE namespace = :namespace AND owner = :owner AND created_at > :since
-        ORDER BY created_at DESC LIMIT 1 OFFSET :most_created - 1
-    );
+-- name: live_of_owner
+-- The number of an owner's live tasks, counted no further than a limit.
+SELECT count(*) FROM (
+    SELECT 1 FROM tasks WHERE namespace = :namespace AND owner = :owner AND finished_at IS NULL LIMIT :most_live
+);
+
+-- name: nth_latest_of_owner
+-- The creation time of an owner's n-th latest task, if it is after a given time.
+SELECT created_at FROM tasks
+WHERE namespace = :namespace AND owner = :owner AND created_at > :since
+ORDER BY created_at DESC LIMIT 1 OFFSET :most_created - 1;
 
 -- name: due_tasks
 -- Parked tasks of the requested tools that are due, the first to be due first.

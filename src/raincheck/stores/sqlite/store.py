@@ -46,7 +46,7 @@ from raincheck.stores.sqlite.threads import (
     close_threads,
     open_threads,
 )
-from raincheck.stores.sqlite.writes import QUERIES, SqliteTables
+from raincheck.stores.sqlite.writes import QUERIES, LiveCounts, SqliteTables
 from raincheck.stores.url import Synchronous
 
 logger = logging.getLogger(__name__)
@@ -146,6 +146,7 @@ class SqliteStore(SqlStore):
         self._reader: ConnectionThread | None = None
         self._writer: GroupCommitThread | None = None
         self._identity: FileIdentity | None = None
+        self._live_counts = LiveCounts()
         self._clock = SteadyClock()
         self.capabilities = Capabilities(durable=True, shared=True, clock=self._clock)
 
@@ -170,7 +171,16 @@ class SqliteStore(SqlStore):
         write = partial(open_writer, self._connect, path, self._lock_timeout, self.synchronous)
         read = partial(open_reader, self._connect, path, self._lock_timeout)
         newest_version = migrations[-1].version
-        writer = GroupCommitThread("raincheck-write", path, self._identity, write, newest_version, self._feeds.publish)
+        self._live_counts = LiveCounts()
+        writer = GroupCommitThread(
+            "raincheck-write",
+            path,
+            self._identity,
+            write,
+            newest_version,
+            self._feeds.publish,
+            on_rollback=self._live_counts.discard,
+        )
         reader = ConnectionThread("raincheck-read", str(path), read)
         await open_threads(reader, writer)
         self._writer, self._reader = writer, reader
@@ -247,7 +257,7 @@ class SqliteStore(SqlStore):
         return (await self._require_open(self._writer).submit(partial(self._write_and_log, write))).result
 
     def _write_and_log(self, write: Callable[[SqliteTables], T], connection: sqlite3.Connection) -> WriteResult[T]:
-        tables = SqliteTables(connection)
+        tables = SqliteTables(connection, self._live_counts)
         written = WriteResult(write(tables), tuple(dict.fromkeys(tables.touched)))
         log_changes(connection, written.touched, self._origin)
         return written

@@ -229,8 +229,10 @@ class GroupCommitThread(ConnectionThread):
         connect: Callable[[], sqlite3.Connection],
         newest_version: int,
         announce: Callable[[Iterable[TaskId]], None],
+        on_rollback: Callable[[], None],
     ) -> None:
         self._announce = announce
+        self._on_rollback = on_rollback
         self._path = path
         self._identity = identity
         self._wal = path.with_name(path.name + "-wal")
@@ -288,6 +290,7 @@ class GroupCommitThread(ConnectionThread):
                     self._roll_back(connection)
                     return len(calls) == 1
                 connection.execute("ROLLBACK TO job")
+                self._on_rollback()
             if with_savepoints:
                 connection.execute("RELEASE job")
         try:
@@ -324,6 +327,7 @@ class GroupCommitThread(ConnectionThread):
             call.error = call.error or self._translated(error)
 
     def _roll_back(self, connection: sqlite3.Connection) -> None:
+        self._on_rollback()
         if connection.in_transaction:
             connection.execute("ROLLBACK")
 

@@ -29,7 +29,6 @@ from raincheck.stores.requests import (
     find_overdue,
 )
 from raincheck.stores.sql_store import (
-    LARGEST_INTEGER,
     Parameters,
     Plan,
     Statement,
@@ -91,11 +90,58 @@ def encode_tools(tools: frozenset[Tool]) -> Mapping[str, str]:
     return {"tools": json.dumps([[tool.name, tool.version] for tool in tools])}
 
 
+MAX_OWNERS = 1_000
+"""The number of owners whose live tasks are known. Beyond that, all are counted again."""
+
+
+class LiveCounts:
+    """Upper bounds on the numbers of live tasks, known to the one connection of a store that writes.
+
+    A count is exact in its transaction. After that, only a new task makes it too small: this connection adds its own,
+    and SQLite's `data_version` changes when another connection has committed anything. A rollback may revive tasks
+    that had ended when they were counted. In both cases the bounds are discarded. Tasks that end are not subtracted: if
+    the bound reaches the quota, the tasks are counted again.
+    """
+
+    def __init__(self) -> None:
+        self._bounds: dict[tuple[str, str], int] = {}
+        self._data_version: int | None = None
+
+    def bound(self, connection: sqlite3.Connection, new: Task) -> int | None:
+        """Return a number that the live tasks of a new task's owner don't exceed, inside a write transaction."""
+        (data_version,) = connection.execute("PRAGMA data_version").fetchone()
+        if data_version != self._data_version:
+            self._bounds.clear()
+            self._data_version = data_version
+        return self._bounds.get(_owner_of(new))
+
+    def record(self, new: Task, count: int) -> None:
+        """Record an exact count, made after `bound` in the same transaction."""
+        if len(self._bounds) >= MAX_OWNERS:
+            self._bounds.clear()
+        self._bounds[_owner_of(new)] = count
+
+    def add(self, new: Task) -> None:
+        """Add a task that was inserted."""
+        owner = _owner_of(new)
+        if owner in self._bounds:
+            self._bounds[owner] += 1
+
+    def discard(self) -> None:
+        """Forget all bounds, since a transaction or a part of it was rolled back."""
+        self._bounds.clear()
+
+
+def _owner_of(task: Task) -> tuple[str, str]:
+    return task.namespace, task.owner.key
+
+
 class SqliteTables:
     """The tables within a transaction. It records the tasks it touched, for the feeds."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, live_counts: LiveCounts) -> None:
         self._connection = connection
+        self._live_counts = live_counts
         self.touched: list[TaskId] = []
 
     def run(self, plan: Plan[T]) -> T:
@@ -127,6 +173,7 @@ class SqliteTables:
         insert = Statement("insert_task", row, lambda: AlreadyRecorded(new.id))
         pk = execute(self._connection, insert).lastrowid
         assert pk is not None  # noqa: S101 - an insert has a row
+        self._live_counts.add(new)
         for entry in (creation.entry, None if start is None else start.entry):
             if entry is not None:
                 self._connection.execute(QUERIES["insert_entry"], sql.entry_to_row(pk, entry))
@@ -182,18 +229,24 @@ class SqliteTables:
             self._connection.execute(QUERIES["put_payload"], (pk, kind, body))
 
     def _check_quota(self, new: Task, quota: Quota, now: datetime) -> None:
-        if quota.live is None and quota.created is None:
-            return
-        bounds = {
-            "most_live": quota.live or 0,
-            "most_created": quota.created or 1,
-            "since": LARGEST_INTEGER if quota.created is None else sql.to_micros(now - quota.window),
-        }
         owner = {"namespace": new.namespace, "owner": new.owner.key}
-        live, latest = self._connection.execute(QUERIES["count_of_owner"], owner | bounds).fetchone()
-        quota.check_live(live)
+        if quota.live is not None:
+            quota.check_live(self._count_live(new, quota.live, owner))
         if quota.created is not None:
-            quota.check_created(None if latest is None else sql.to_datetime(latest), now)
+            nth = {"most_created": quota.created, "since": sql.to_micros(now - quota.window)}
+            latest = next(iter(self.fetch("nth_latest_of_owner", owner | nth)), None)
+            quota.check_created(None if latest is None else sql.to_datetime(latest[0]), now)
+
+    def _count_live(self, new: Task, limit: int, owner: Mapping[str, sql.Value]) -> int:
+        """Return the number of an owner's live tasks if the limit may be reached, else a bound below the limit."""
+        bound = self._live_counts.bound(self._connection, new)
+        if bound is not None and bound < limit:
+            return bound
+        ((live,),) = self.fetch("live_of_owner", {**owner, "most_live": limit})
+        if live < limit:
+            # Otherwise it was not counted to the end.
+            self._live_counts.record(new, live)
+        return live
 
 
 def create(tables: SqliteTables, creation: Creation, quota: Quota, now: datetime, claim: ClaimRequest | None) -> Task:
