@@ -193,9 +193,18 @@ class UnknownTool(InvalidValue):
 class QuotaExceeded(RaincheckError):
     """The owner has reached a limit on tasks. Nothing was created."""
 
-    def __init__(self, which: str, limit: int, retry_after: timedelta | None) -> None:
+    def __init__(
+        self,
+        which: str,
+        limit: int,
+        retry_after: timedelta | None,
+        *,
+        scope: str = "for one owner",
+        alternative: str | None = None,
+    ) -> None:
         when = "when one of them has ended" if retry_after is None else f"in {math.ceil(retry_after.total_seconds())} s"
-        super().__init__(f"too many {which} (at most {limit} for one owner): try again {when}")
+        remedy = f"try again {when}{'' if alternative is None else f', or {alternative}'}"
+        super().__init__(f"too many {which} (at most {limit} {scope}): {remedy}")
         self.which = which
         self.limit = limit
         self.retry_after = retry_after

@@ -85,6 +85,16 @@ class Caller:
         """Whether the answer to this request may be a task."""
         return self.takes_tasks or self.wants_task
 
+    @property
+    def host(self) -> str | None:
+        """The network address of the peer, as the HTTP server reports it: of a proxy's client if it trusts the proxy.
+
+        None without a network.
+        """
+        request: Any = self.ctx.request
+        client = request.client if isinstance(request, HTTPConnection) else None
+        return None if client is None else client.host
+
     @cached_property
     def input_capabilities(self) -> Mapping[str, Json]:
         """The capabilities to answer input requests that the caller declared."""

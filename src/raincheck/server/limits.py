@@ -8,6 +8,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from ipaddress import IPv6Address, ip_address
 
 from raincheck.clock import Clock
 from raincheck.core.owner import Owner, OwnerKind
@@ -95,25 +96,62 @@ class StreamSlots:
 
 
 class AnonymousRateLimit:
-    """Limits the new tasks of unverified callers in this process, as if they were all one owner."""
+    """Limits the new tasks of unverified callers in this process, as if they were all one owner, and shares them out.
+
+    A network address may use half of what the others leave, which is as many tasks as it leaves free. So one address
+    can't use up the limit, and an address that comes later gets a share, too. Switches share memory among their ports
+    by this rule (a dynamic threshold).
+    """
 
     def __init__(self, clock: Clock, quota: Quota) -> None:
         self._clock = clock
         self._quota = quota
-        self._created_at: deque[float] = deque()
+        self.created: deque[tuple[float, str]] = deque()
+        """The times and addresses of the tasks created within the window: no more of them than the limit."""
+        self.used: Counter[str] = Counter()
+        """The number of these tasks by address."""
 
-    def admit(self, owner: Owner) -> None:
-        """Admit one more task, if the limit allows it.
+    def admit(self, owner: Owner, host: str | None) -> None:
+        """Admit one more task of a caller at this host, if the limit and its share allow it.
 
         Raises:
-            QuotaExceeded: the limit for unverified callers is reached.
+            QuotaExceeded: the limit for unverified callers, or the share of the address, is reached.
         """
-        if owner.kind not in UNVERIFIED_KINDS or self._quota.created is None:
+        limit = self._quota.created
+        if owner.kind not in UNVERIFIED_KINDS or limit is None:
             return
         now, window = self._clock.monotonic(), self._quota.window.total_seconds()
-        while self._created_at and self._created_at[0] <= now - window:
-            self._created_at.popleft()
-        if len(self._created_at) >= self._quota.created:
-            after = timedelta(seconds=self._created_at[0] + window - now)
-            raise QuotaExceeded("new tasks of unknown callers, who count as one owner", self._quota.created, after)
-        self._created_at.append(now)
+        self._forget_until(now - window)
+        address = network_address(host)
+        used, free = self.used[address], limit - len(self.created)
+        if used >= free:
+            # Each task that leaves the window frees one: when this one has, more are free than the address uses.
+            last, _ = self.created[min(used - free, len(self.created) - 1)]
+            raise QuotaExceeded(
+                "new tasks of unverified callers",
+                limit,
+                timedelta(seconds=last + window - now),
+                scope="in all, and for one network address half of what the others leave",
+                alternative="authenticate",
+            )
+        self.created.append((now, address))
+        self.used[address] += 1
+
+    def _forget_until(self, time: float) -> None:
+        while self.created and self.created[0][0] <= time:
+            _, address = self.created.popleft()
+            self.used[address] -= 1
+            if not self.used[address]:
+                del self.used[address]
+
+
+def network_address(host: str | None) -> str:
+    """Return what shares one limit: an IPv4 address, or an IPv6 network of 64 bits; "" for all unknown addresses."""
+    try:
+        address = ip_address(host or "")
+    except ValueError:
+        # A Unix socket, or a transport without a network.
+        return ""
+    if address.version == 6:
+        return str(address.ipv4_mapped or IPv6Address(int(address) >> 64 << 64))
+    return str(address)

@@ -157,7 +157,7 @@ class ToolCalls:
             key = policy.arguments_key(tool.name, arguments)
         gets_no_task = not caller.accepts_task or tool.policy.mode == "forbidden"
         has_fallback = gets_no_task and self._fallback_wait(caller, tool) is not None
-        self.anonymous_limit.admit(owner)
+        self.anonymous_limit.admit(owner, caller.host)
         submit = partial(
             self.runtime.engine.submit,
             tool.name,
