@@ -17,6 +17,9 @@ from raincheck.errors import RaincheckError
 DEFAULT_CONNECT_TIMEOUT = 30.0
 """Seconds for a server to start and complete the handshake."""
 
+DEFAULT_MAX_RESPONSE_BYTES = 64 * 2**20
+"""The same as of `TaskClient`, whose import takes too long for a command that does not call."""
+
 CALLS_VARIABLE = "RAINCHECK_CALLS"
 
 HeaderOption = Annotated[
@@ -45,6 +48,16 @@ CallsOption = Annotated[
         help=f"The file of saved calls. Else {CALLS_VARIABLE}, else a file in your state folder.",
     ),
 ]
+MaxResponseOption = Annotated[
+    int,
+    typer.Option(
+        "--max-response-bytes",
+        metavar="BYTES",
+        min=1,
+        help="The largest response to read, from a URL or a Unix socket. By default 64 MiB.",
+        show_default=False,
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -57,6 +70,7 @@ class ConnectionOptions:
     headers: HeaderOption = None
     calls_path: CallsOption = None
     connect_timeout: ConnectTimeoutOption = DEFAULT_CONNECT_TIMEOUT
+    max_response_bytes: MaxResponseOption = DEFAULT_MAX_RESPONSE_BYTES
     is_verbose: VerboseOption = False
     as_json: JsonOption = False
 

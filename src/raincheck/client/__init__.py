@@ -7,6 +7,7 @@ from raincheck.client.errors import (
     InputRequired,
     InvalidResponse,
     RequestRefused,
+    ResponseTooLarge,
     ServerUnreachable,
     TaskCancelled,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "InvalidResponse",
     "Question",
     "RequestRefused",
+    "ResponseTooLarge",
     "SavedCalls",
     "ServerUnreachable",
     "TaskCancelled",

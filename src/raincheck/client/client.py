@@ -28,6 +28,7 @@ from raincheck.client.errors import CallLost
 from raincheck.client.handle import Handle
 from raincheck.client.protocols.base import CallRequest
 from raincheck.client.protocols.v2026 import TasksExtension
+from raincheck.client.response_limit import MAX_RESPONSE_BYTES, check_max_response_bytes
 from raincheck.client.saved_calls import SavedCalls, TaskRef
 from raincheck.client.session import ServerLink
 from raincheck.client.tracker import TaskProgress, TaskTracker, has_callback, wrap_callbacks
@@ -105,8 +106,9 @@ class TaskClient:
     `server` is anything that the SDK's `Client` accepts (a URL, `StdioServerParameters`, a transport, a server), or a
     function that returns a new such object for each connection. `options` are the SDK's, such as
     `elicitation_callback=`. The client connects on entry, or fails at once. If the connection breaks later, the client
-    reconnects for up to `reconnect_timeout` seconds. With `saved_calls`, each task is saved before the client waits for
-    it. `name` is the server's name in the saved calls; the default is its address.
+    reconnects for up to `reconnect_timeout` seconds. From a URL it reads at most `max_response_bytes` of a response;
+    other transports have limits of their own, or none. With `saved_calls`, each task is saved before the client waits
+    for it. `name` is the server's name in the saved calls; the default is its address.
     """
 
     def __init__(
@@ -116,6 +118,7 @@ class TaskClient:
         saved_calls: SavedCalls | None = None,
         name: str | None = None,
         reconnect_timeout: float = RECONNECT_TIMEOUT,
+        max_response_bytes: int = MAX_RESPONSE_BYTES,
         clock: Clock | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
@@ -126,6 +129,7 @@ class TaskClient:
         self.saved_calls = saved_calls
         self._server = server
         self._is_used = False
+        self._max_response_bytes = check_max_response_bytes(max_response_bytes)
         self._options = options
         self._clock = clock or SystemClock()
         self._tracker = TaskTracker(self._clock)
@@ -170,6 +174,7 @@ class TaskClient:
             RequestRefused: the server, or a proxy in front of it, refuses the request.
             MCPError: the server responds with an error.
             InvalidResponse: the response does not conform to the protocol.
+            ResponseTooLarge: the response has more than `max_response_bytes`. The tool was called.
         """
         key = options.get("key")
         meta = {**(options.get("meta") or {}), **({} if key is None else {IDEMPOTENCY_META_KEY: key})}
@@ -243,7 +248,7 @@ class TaskClient:
             cache = options.get("cache")
             if cache is not None and cache.target_id is None:
                 options["cache"] = replace(cache, target_id=server)
-            server = http_transport(server)
+            server = http_transport(server, max_response_bytes=self._max_response_bytes)
         return Client(server, **options)
 
     async def _handle_message(self, message: IncomingMessage) -> None:

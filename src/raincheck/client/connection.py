@@ -6,6 +6,7 @@ entered it.
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
@@ -22,10 +23,11 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, REQUEST_TIMEOUT
 
 from raincheck._async import timeout_after
-from raincheck.client.errors import RequestRefused, ServerUnreachable
+from raincheck.client.errors import RequestRefused, ResponseTooLarge, ServerUnreachable
+from raincheck.client.response_limit import MAX_RESPONSE_BYTES, response_limiter
 from raincheck.clock import Clock
 from raincheck.core.policies import backoff_seconds
-from raincheck.errors import ConfigurationError
+from raincheck.errors import ConfigurationError, RaincheckError
 from raincheck.wire import errors
 
 if TYPE_CHECKING:
@@ -40,6 +42,8 @@ class HttpResponseInfo:
     """None if the transport is not HTTP, or its client has no hook."""
     retry_after: float | None = None
     """Seconds after which the server accepts a retry."""
+    too_large: ResponseTooLarge | None = None
+    """The error, if the response is larger than the client reads."""
 
 
 _response_info: ContextVar[HttpResponseInfo | None] = ContextVar("raincheck_http_status", default=None)
@@ -68,14 +72,23 @@ async def record_http_status(response: "httpx2.Response") -> None:
         info.retry_after = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else None
 
 
+def record_too_large(error: ResponseTooLarge) -> None:
+    """Record that a transport stopped reading a response. The request fails with this error, and is not retried."""
+    info = _response_info.get()
+    if info is not None:
+        info.too_large = error
+
+
 @asynccontextmanager
-async def http_transport(url: str, headers: Mapping[str, str] | None = None) -> AsyncGenerator[TransportStreams]:
-    """Open the SDK's transport to a URL, with the hook."""
+async def http_transport(
+    url: str, headers: Mapping[str, str] | None = None, *, max_response_bytes: int = MAX_RESPONSE_BYTES
+) -> AsyncGenerator[TransportStreams]:
+    """Open the SDK's transport to a URL, with the hook and the limit."""
     # In a thread, because it loads certificates.
     http = await asyncio.to_thread(create_mcp_http_client, headers=None if headers is None else dict(headers))
     async with http:
-        http.event_hooks = {"response": [record_http_status]}
-        async with streamable_http_client(url, http_client=http) as streams:
+        http.event_hooks = {"response": [record_http_status, response_limiter(max_response_bytes, record_too_large)]}
+        async with streamable_http_client(url, http_client=http, max_sse_event_size=max_response_bytes) as streams:
             yield streams
 
 
@@ -113,6 +126,9 @@ _LOSS_MESSAGES = (
 )
 
 
+_EVENT_TOO_LARGE = re.compile(r"^SSE stream failed: Server-sent event exceeded the (\d+) byte limit")
+
+
 def classify_loss(error: MCPError) -> LossKind | None:
     """Return what was lost; None if the error is the server's response."""
     detail = error.error
@@ -122,6 +138,12 @@ def classify_loss(error: MCPError) -> LossKind | None:
         (loss for code, start, loss in _LOSS_MESSAGES if detail.code == code and detail.message.startswith(start)),
         None,
     )
+
+
+def event_too_large(error: MCPError) -> ResponseTooLarge | None:
+    """Return the error for an event of a stream that the SDK stopped reading; None for any other error."""
+    found = _EVENT_TOO_LARGE.search(error.error.message)
+    return ResponseTooLarge(None, int(found[1])) if found and classify_loss(error) is not None else None
 
 
 def is_store_unavailable(error: MCPError) -> bool:
@@ -303,6 +325,7 @@ class ServerConnection:
             NoResponse: there is no response.
             ServerUnreachable: the server can't be reached.
             RequestRefused: the server refuses the request.
+            ResponseTooLarge: the response is larger than the client reads.
         """
         connection = await self._ensure_connected()
         client = await connection.client()
@@ -318,6 +341,11 @@ class ServerConnection:
                 raise
             raise NoResponse(f"no response within {response_timeout:g} s") from error
         except MCPError as error:
+            too_large = info.too_large or connection.last_response.too_large or event_too_large(error)
+            if too_large is not None:
+                # On a socket the rest of the response would follow.
+                connection.is_closed = connection.is_closed or connection.last_response.too_large is not None
+                raise too_large from error
             refusal = http_refusal(self._server, error, info)
             if refusal is not None:
                 raise refusal from error
@@ -364,7 +392,9 @@ class ServerConnection:
             raise self._connect_error(error, connection.last_response) from error
         return connection
 
-    def _connect_error(self, error: Exception, info: HttpResponseInfo) -> ServerUnreachable:
+    def _connect_error(self, error: Exception, info: HttpResponseInfo) -> RaincheckError:
+        if info.too_large is not None:
+            return info.too_large
         if isinstance(error, TimeoutError):
             return ServerUnreachable(self._server, f"no response within {self._reconnect_timeout:g} s")
         cause = root_cause(error)

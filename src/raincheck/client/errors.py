@@ -67,6 +67,24 @@ class InvalidResponse(RaincheckError):
     """The server's response does not conform to the protocol."""
 
 
+class ResponseTooLarge(RaincheckError):
+    """A response has more bytes than the client reads. The server, its tasks and their results are unaffected."""
+
+    def __init__(self, size: int | None, limit: int) -> None:
+        problem = (
+            f"has {size:,} bytes, and the limit is {limit:,}"
+            if size
+            else f"is larger than the limit of {limit:,} bytes"
+        )
+        super().__init__(
+            f"the response of the server {problem}: allow more with max_response_bytes (--max-response-bytes on the "
+            f"command line), or let the tool return less, such as a link"
+        )
+        self.size = size
+        """The size in bytes, if the server declares it."""
+        self.limit = limit
+
+
 class TaskCancelled(TaskError):
     """The task was cancelled, by this caller or another actor, and has no result."""
 

@@ -71,6 +71,7 @@ class Handle:
             ServerUnreachable: the server was unavailable for longer than `reconnect_timeout`.
             RequestRefused: the server, or a proxy in front of it, refuses a request, or the answer of a callback.
             InvalidResponse: the server's response does not conform to the protocol.
+            ResponseTooLarge: the result is larger than the client reads. A client with a higher limit can fetch it.
             TimeoutError: the timeout expired.
         """
         if self._result is not None or self._tracked is None:

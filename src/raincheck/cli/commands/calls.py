@@ -15,11 +15,13 @@ import typer
 from raincheck.cli.exit_codes import EXIT_CODES_HELP, UsageError, fail
 from raincheck.cli.options import (
     DEFAULT_CONNECT_TIMEOUT,
+    DEFAULT_MAX_RESPONSE_BYTES,
     CallsOption,
     ConnectionOptions,
     ConnectTimeoutOption,
     HeaderOption,
     JsonOption,
+    MaxResponseOption,
     TimeoutOption,
     VerboseOption,
     run_call,
@@ -114,6 +116,7 @@ def call(
     ] = False,
     calls: CallsOption = None,
     connect_timeout: ConnectTimeoutOption = DEFAULT_CONNECT_TIMEOUT,
+    max_response_bytes: MaxResponseOption = DEFAULT_MAX_RESPONSE_BYTES,
     verbose: VerboseOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -129,7 +132,12 @@ def call(
     from raincheck.cli.remote.session import call_tool, show_tools
 
     options = ConnectionOptions(
-        headers=header, calls_path=calls, connect_timeout=connect_timeout, is_verbose=verbose, as_json=as_json
+        headers=header,
+        calls_path=calls,
+        connect_timeout=connect_timeout,
+        max_response_bytes=max_response_bytes,
+        is_verbose=verbose,
+        as_json=as_json,
     )
     if tool is None or lists:
         run_call(show_tools(server, options), as_json=as_json)

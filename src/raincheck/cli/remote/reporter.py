@@ -16,7 +16,16 @@ from raincheck.cli.prompts.questions import ElicitationPrompter, OpenInputReques
 from raincheck.cli.remote.monitor import CallMonitor, WaitInterrupt
 from raincheck.cli.remote.saved_calls import DeferredSavedCalls, redact_task_ref
 from raincheck.cli.remote.target import CallTarget
-from raincheck.client import CallLost, Handle, InvalidResponse, ServerUnreachable, TaskCancelled, TaskRef, Update
+from raincheck.client import (
+    CallLost,
+    Handle,
+    InvalidResponse,
+    ResponseTooLarge,
+    ServerUnreachable,
+    TaskCancelled,
+    TaskRef,
+    Update,
+)
 from raincheck.core.lifecycle import Status
 from raincheck.errors import CancelRefused, ConfigurationError, TaskNotFound
 from raincheck.operations.describe import format_command, format_id, format_json, printable
@@ -118,6 +127,9 @@ class CallReporter:
             return self.report_unreachable(task_ref, error)
         except InvalidResponse as error:
             fail(self.target.explain_unreachable(error), as_json=self.options.as_json)
+        except ResponseTooLarge as error:
+            again = self.follow_up_command("wait", task_ref.task_id, "--max-response-bytes", "BYTES")
+            fail(f"{error}. The server still has it: {again} reads it", as_json=self.options.as_json)
 
     async def _leave(self, handle: Handle, exit_code: ExitCode, prompter: ElicitationPrompter | None) -> ExitCode:
         """Stop waiting for a task, and report how to resume it. If an error occurs, it is reported too."""

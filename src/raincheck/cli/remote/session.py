@@ -56,7 +56,13 @@ def make_target(server: str, options: ConnectionOptions, *, is_saved: bool = Fal
     if not options.is_verbose:
         silence_library_logs()
     headers = parse_headers(options.headers or [])
-    return parse_target(server, headers, show_stderr=options.is_verbose, is_saved=is_saved)
+    return parse_target(
+        server,
+        headers,
+        max_response_bytes=options.max_response_bytes,
+        show_stderr=options.is_verbose,
+        is_saved=is_saved,
+    )
 
 
 @asynccontextmanager

@@ -30,9 +30,18 @@ from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
 from raincheck.cli.exit_codes import UsageError
-from raincheck.client import CallLost, InvalidResponse, RequestRefused, ServerUnreachable, record_http_status
+from raincheck.client import (
+    CallLost,
+    InvalidResponse,
+    RequestRefused,
+    ResponseTooLarge,
+    ServerUnreachable,
+    record_http_status,
+)
 from raincheck.client.client import default_server_name
+from raincheck.client.connection import record_too_large
 from raincheck.client.errors import NO_SERVER
+from raincheck.client.response_limit import MAX_RESPONSE_BYTES, response_limiter
 from raincheck.operations.describe import MIN_SECRET_LENGTH, RedactedCommand, printable
 
 HINTS = {
@@ -126,24 +135,26 @@ SECRETS_HINT = "or --server with the secrets in the address, which are not saved
 class UrlTarget(CallTarget):
     """A server at a URL, over Streamable HTTP."""
 
-    def __init__(self, url: str, headers: Mapping[str, str], *, is_saved: bool) -> None:
+    def __init__(self, url: str, headers: Mapping[str, str], max_response_bytes: int, *, is_saved: bool) -> None:
         self.name = self.display_name = default_server_name(url) or url
         parts = urlsplit(url)
         self.has_secret = bool("@" in parts.netloc or parts.query)
         self._url = url
         self._is_saved = is_saved
         self._headers = dict(headers)
+        self._max_response_bytes = max_response_bytes
         self._status = 0
 
     @asynccontextmanager
     async def connect(self) -> AsyncGenerator[TransportStreams]:
+        limiter = response_limiter(self._max_response_bytes, record_too_large)
         async with (
             httpx2.AsyncClient(
                 headers=self._headers,
                 timeout=HTTP_TIMEOUT,
-                event_hooks={"response": [record_http_status, self._record_status]},
+                event_hooks={"response": [record_http_status, self._record_status, limiter]},
             ) as http,
-            streamable_http_client(self._url, http_client=http) as streams,
+            streamable_http_client(self._url, http_client=http, max_sse_event_size=self._max_response_bytes) as streams,
         ):
             yield streams
 
@@ -173,29 +184,29 @@ VARIABLE = re.compile(r"\w+=")
 STDERR_LINES = 8
 """The number of lines of a server's stderr to show after it failed."""
 
-MAX_LINE_BYTES = 64 * 2**20
-"""The maximum size of a message in bytes. Results are bounded by their servers, not by this client."""
-
 Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 
 
 @asynccontextmanager
-async def unix_client(path: str) -> AsyncGenerator[Streams]:
-    """Connect to the server that listens at a path.
+async def unix_client(path: str, max_response_bytes: int = MAX_RESPONSE_BYTES) -> AsyncGenerator[Streams]:
+    """Connect to the server that listens at a path. A message may have `max_response_bytes`.
 
     Raises:
         OSError: no server listens there.
     """
-    reader, writer = await asyncio.open_unix_connection(path, limit=MAX_LINE_BYTES)
+    reader, writer = await asyncio.open_unix_connection(path, limit=max_response_bytes)
     incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
 
     async def receive() -> None:
         async with incoming:
             # A line that is too long or cut off ends the stream: the following messages could not be delimited.
-            with suppress(ValueError, OSError, anyio.BrokenResourceError):
-                while line := await reader.readline():
-                    await incoming.send(_message(line))
+            with suppress(OSError, anyio.BrokenResourceError):
+                try:
+                    while line := await reader.readline():
+                        await incoming.send(_message(line))
+                except ValueError:
+                    record_too_large(ResponseTooLarge(None, max_response_bytes))
 
     async def send() -> None:
         async with outgoing:
@@ -227,12 +238,13 @@ def _message(line: bytes) -> SessionMessage | Exception:
 class UnixTarget(CallTarget):
     """A server on a Unix socket."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, max_response_bytes: int) -> None:
+        self._max_response_bytes = max_response_bytes
         self.display_name = f"{UNIX}{path}"
         self.name = f"{UNIX}{path.absolute()}"
 
     def connect(self) -> Transport:
-        return unix_client(self.name.removeprefix(UNIX))
+        return unix_client(self.name.removeprefix(UNIX), self._max_response_bytes)
 
 
 class CommandTarget(CallTarget):
@@ -269,19 +281,24 @@ class CommandTarget(CallTarget):
 
 
 def parse_target(
-    text: str, headers: Mapping[str, str], *, show_stderr: bool = False, is_saved: bool = False
+    text: str,
+    headers: Mapping[str, str],
+    *,
+    max_response_bytes: int = MAX_RESPONSE_BYTES,
+    show_stderr: bool = False,
+    is_saved: bool = False,
 ) -> CallTarget:
     """Return the target that a text names.
 
-    A command's stderr is shown at once with `show_stderr`, otherwise recorded for when it fails. A saved address
-    (`is_saved`) contains no secrets.
+    A command's stderr is shown at once with `show_stderr`, otherwise recorded for when it fails. Its stdout is read by
+    the SDK, which has no limit for it. A saved address (`is_saved`) contains no secrets.
 
     Raises:
         UsageError: the text names no server. The error suggests what to write.
     """
     if text.startswith(("http://", "https://")):
         try:
-            return UrlTarget(text, headers, is_saved=is_saved)
+            return UrlTarget(text, headers, max_response_bytes, is_saved=is_saved)
         except ValueError as error:
             raise UsageError(f"the URL is invalid ({error}): correct it") from error
     if headers:
@@ -290,7 +307,7 @@ def parse_target(
         path = Path(text.removeprefix(UNIX)).expanduser()
         if not path.exists():
             raise UsageError(f"there is no socket {path.absolute()}: start the server, or check the path")
-        return UnixTarget(path)
+        return UnixTarget(path, max_response_bytes)
     words, folder = _read_command(text)
     _check_command(text, words, folder)
     return CommandTarget(words, folder, shows_stderr=show_stderr)
