@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
+from tests.adversary.chaos import attack as chaos
 from tests.adversary.fuzz import attack as fuzz
 from tests.adversary.outcome import Outcome
 from tests.adversary.resources import attack as resources
@@ -15,6 +16,7 @@ Attack = Callable[[random.Random, float], Coroutine[Any, Any, Outcome]]
 """Attacks for this many seconds, with everything random drawn from the generator."""
 
 ATTACKS: Mapping[str, tuple[Attack, float]] = {
+    "chaos": (chaos.run, 3.0),
     "fuzz": (fuzz.run, 4),
     "resources": (resources.run, 2),
 }
