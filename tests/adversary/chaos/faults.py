@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import resource
 import signal
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -53,7 +54,7 @@ async def _repeat(disturbance: Disturbance, draw: random.Random, pause: float, e
 
 async def _disturb(site: Site, program: Program, turns: asyncio.Semaphore, draw: random.Random) -> None:
     kinds = [_kill, _kill, _stop, _terminate]
-    if site.postgres is None:
+    if site.postgres is None and hasattr(resource, "prlimit"):
         kinds += [_fill_disk, _fill_disk]
     async with turns:
         await draw.choice(kinds)(site, program, draw)

@@ -81,8 +81,8 @@ class Program:
     def limit_files(self, size: int | None) -> None:
         """Let no file of the process grow beyond this size, as if the disk were full. None lifts the limit."""
         if self.is_running and self.process is not None:
-            soft = resource.RLIM_INFINITY if size is None else size
-            resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE, (soft, resource.RLIM_INFINITY))
+            _, most = resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE)
+            resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE, (most if size is None else size, most))
 
     @property
     def is_running(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tests.adversary.chaos.evidence import TERMINAL, Exchange, Index, Sighting, canonical
+from tests.adversary.chaos.evidence import TERMINAL, Exchange, Index, canonical
 from tests.adversary.chaos.store_checks import FLEETING
 
 FLEETING_KEEP = 3.0
@@ -55,25 +55,18 @@ def ends_are_final(index: Index) -> Iterator[str]:
         ended = [each for each in sightings if each.status in TERMINAL]
         if not ended:
             continue
-        ends_by_form: defaultdict[str, set[str]] = defaultdict(set)
+        ends: defaultdict[str, set[str]] = defaultdict(set)
         for each in ended:
-            ends_by_form[_form(each)].add(_end(each))
-        for form, ends in ends_by_form.items():
-            if len(ends) > 1:
-                yield f"{task_id}: its end changed, as seen by {form}: {' | '.join(sorted(ends))}"
+            ends[each.exchange.generation].add(canonical([each.status, each.task.get("lastUpdatedAt")]))
+            if "error" in each.task:
+                ends["the error"].add(canonical(each.task["error"]))
+        for form, found in ends.items():
+            if len(found) > 1:
+                yield f"{task_id}: its end changed ({form}): {' | '.join(sorted(found))}"
         seen_at = min(each.received_at for each in ended)
         for each in sightings:
             if each.status not in TERMINAL and each.sent_at > seen_at:
                 yield f"{task_id}: it was {each.status} after it had been seen {ended[0].status}"
-
-
-def _form(sighting: Sighting) -> str:
-    return f"callers of {sighting.exchange.generation}"
-
-
-def _end(sighting: Sighting) -> str:
-    task = sighting.task
-    return canonical([task["status"], task.get("lastUpdatedAt"), task.get("result"), task.get("error")])
 
 
 def ends_are_what_the_store_has(index: Index) -> Iterator[str]:
