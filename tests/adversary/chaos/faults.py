@@ -29,7 +29,8 @@ async def disturb(site: Site, draw: random.Random, seconds: float) -> None:
     # Starting takes long on a busy machine: some processes of several always run.
     turns = asyncio.Semaphore(max(1, len(site.programs) - 2))
     disturbances: list[tuple[Disturbance, float]] = [
-        (partial(_disturb, site, each, turns), 2.5) for each in site.programs
+        *((partial(_end_and_start, site, each, turns), 2.0) for each in site.programs),
+        *((partial(_hold_up, site, each), 3.0) for each in site.programs),
     ]
     disturbances += [(partial(_jump, site, clock), 2.0) for clock in site.clocks]
     if site.postgres is not None:
@@ -52,12 +53,16 @@ async def _repeat(disturbance: Disturbance, draw: random.Random, pause: float, e
         await disturbance(draw)
 
 
-async def _disturb(site: Site, program: Program, turns: asyncio.Semaphore, draw: random.Random) -> None:
-    kinds = [_kill, _kill, _stop, _terminate]
-    if site.postgres is None and hasattr(resource, "prlimit"):
-        kinds += [_fill_disk, _fill_disk]
+async def _end_and_start(site: Site, program: Program, turns: asyncio.Semaphore, draw: random.Random) -> None:
     async with turns:
-        await draw.choice(kinds)(site, program, draw)
+        await draw.choice((_kill, _kill, _terminate))(site, program, draw)
+
+
+async def _hold_up(site: Site, program: Program, draw: random.Random) -> None:
+    kinds = [_stop]
+    if site.postgres is None and hasattr(resource, "prlimit"):
+        kinds.append(_fill_disk)
+    await draw.choice(kinds)(site, program, draw)
 
 
 async def _kill(site: Site, program: Program, draw: random.Random) -> None:
@@ -70,7 +75,7 @@ async def _kill(site: Site, program: Program, draw: random.Random) -> None:
 async def _stop(site: Site, program: Program, draw: random.Random) -> None:
     site.counts["stops"] += 1
     program.send(signal.SIGSTOP)
-    await asyncio.sleep(draw.choice((0.3, LEASE + 1, LEASE + 2)))
+    await asyncio.sleep(draw.choice((0.3, LEASE + 0.5, LEASE + 1.5)))
     program.send(signal.SIGCONT)
 
 

@@ -25,7 +25,7 @@ def _steps(draw: random.Random, key: str) -> Plan:
     del key
     number = draw.randint(1, 8)
     expected = [f"s{each}" for each in range(number)]
-    return Plan(tool="steps", arguments={"n": number, "d": draw.choice((0.02, 0.1, 0.4))}, expected=expected)
+    return Plan(tool="steps", arguments={"n": number, "d": draw.choice((0.02, 0.1, 0.4, 1.0))}, expected=expected)
 
 
 def _ask(draw: random.Random, key: str) -> Plan:
