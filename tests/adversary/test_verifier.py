@@ -165,6 +165,7 @@ def test_what_a_stopped_process_may_still_do_is_no_violation() -> None:
         (with_exchanges(exchange("tasks/get", 3.0, error={"code": -32601, "message": ""})), "was refused"),
         (with_exchanges(exchange("tasks/get", 3.0, shown("working"))), "after it had been seen completed"),
         (with_exchanges(exchange("tasks/get", 3.0, shown("failed"))), "its end changed"),
+        (with_exchanges(exchange("tasks/get", 3.0, shown("completed"))), "showed it completed, without its result"),
         (
             with_exchanges(exchange("tasks/get", 3.0, shown("completed", result={**RESULT, "content": []}))),
             "its result changed",

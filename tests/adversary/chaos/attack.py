@@ -20,10 +20,13 @@ OVERHEAD_SECONDS = 12.0
 """Of a round, on a quiet machine, before the load and after it."""
 
 STILL_SECONDS = 45.0
-"""No status changes and no body does anything for so long: the tasks that are live then are stuck."""
+"""No task ends and no step is recorded for so long: the tasks that are live then are stuck."""
 
-SETTLE_SECONDS = 150.0
+SETTLE_SECONDS = 240.0
+"""A bound for all tasks together, which a busy machine reaches only if something is wrong."""
+
 QUIET_SECONDS = 2.5
+"""No body does anything for so long: none will."""
 
 
 async def run(draw: random.Random, seconds: float) -> Outcome:
@@ -81,7 +84,8 @@ async def _settle(site: Site, owners: Sequence[Caller], draw: random.Random) -> 
             live = [task_id for task_id, task in (await site.export()).items() if task["status"] not in TERMINAL]
             if not live:
                 return await _wait_until_quiet(site)
-        now = (tuple(live), site.diary.stat().st_size)
+        recorded = sum(effect.event in ("after", "answered") for effect in read_effects(site.diary))
+        now = (tuple(live), recorded)
         if now != seen:
             seen, changed_at = now, monotonic()
         await asyncio.sleep(0.3)

@@ -69,6 +69,16 @@ def ends_are_final(index: Index) -> Iterator[str]:
                 yield f"{task_id}: it was {each.status} after it had been seen {ended[0].status}"
 
 
+def ends_come_with_their_outcome(index: Index) -> Iterator[str]:
+    """Nobody sees that a task has ended without seeing how."""
+    for task_id, sightings in index.sightings.items():
+        for each in sightings:
+            is_complete = each.exchange.generation == "2026-07-28" and each.exchange.method != "tools/call"
+            outcome = {"completed": "result", "failed": "error"}.get(each.status)
+            if is_complete and outcome is not None and outcome not in each.task:
+                yield f"{task_id}: {each.exchange.method} showed it {each.status}, without its {outcome}"
+
+
 def ends_are_what_the_store_has(index: Index) -> Iterator[str]:
     for task_id, sightings in index.sightings.items():
         task = index.evidence.exported.get(task_id)
@@ -198,6 +208,7 @@ RESPONSE_CHECKS = (
     handles_resolve,
     errors_are_expected,
     ends_are_final,
+    ends_come_with_their_outcome,
     ends_are_what_the_store_has,
     results_are_right,
     strangers_see_nothing,
