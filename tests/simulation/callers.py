@@ -118,7 +118,7 @@ class Caller:
         """Answer every question and resume every task of the owner, until all tasks have ended."""
         while has_live_tasks():
             await self._attempt(self._settle_round())
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(0.5)
         for task_id in self._known:
             await self._attempt(self._poll(task_id))
 

@@ -200,14 +200,15 @@ class Checks:
         except InvariantViolation as error:
             self._observed.violations += [f"invariant: {violation}" for violation in error.violations]
 
-    def live_tasks(self) -> list[Task]:
-        """Return the tasks that have not ended."""
-        return [task for task in self._stored.values() if not task.is_terminal]
+    @property
+    def has_live_tasks(self) -> bool:
+        return any(not task.is_terminal for task in self._stored.values())
 
     def check_end(self) -> None:
         """Check what must hold when all processes have run without any trouble for a while."""
-        for task in self.live_tasks():
-            self._violate("survives", f"{task.id} ({task.tool.name}) does not end: {_describe(task)}")
+        for task in self._stored.values():
+            if not task.is_terminal:
+                self._violate("survives", f"{task.id} ({task.tool.name}) does not end: {_describe(task)}")
         for (task_id, attempt), lane in self._observed.running.items():
             if not lane.is_dead:
                 self._violate("cancel", f"the body of attempt {attempt} of {task_id} still runs")

@@ -27,6 +27,9 @@ LEASE = 2.0
 ACTIVE = 12.0
 """Seconds for which callers make calls and things go wrong."""
 
+QUIET = 10.0
+"""Seconds after the trouble in which late messages arrive and paused processes resume, and may start more tasks."""
+
 SETTLE = 120.0
 """Seconds without trouble in which every task has to end."""
 
@@ -174,10 +177,11 @@ class Simulation:
                 group.create_task(caller.run(ACTIVE, max_tasks=5))
         self.checks.check_store()
         self._end_trouble()
+        quiet_at = self.loop.time() + QUIET
         try:
             async with asyncio.timeout(SETTLE), asyncio.TaskGroup() as group:
                 for caller in callers:
-                    group.create_task(caller.settle(lambda: bool(self.checks.live_tasks())))
+                    group.create_task(caller.settle(lambda: self.loop.time() < quiet_at or self.checks.has_live_tasks))
         except TimeoutError:
             pass
         await asyncio.sleep(LEASE)

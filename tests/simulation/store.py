@@ -132,22 +132,18 @@ class Disk:
         self._loop.call_later(self._delay(), execute, context=self._context)
         return await reply
 
-    def extend(self, held: Sequence[HeldAttempt], until: datetime) -> Coroutine[Any, Any, frozenset[TaskId]]:
-        """Extend leases, and check that no other holder's lease has changed and that each stale holder is informed."""
+    async def extend(self, held: Sequence[HeldAttempt], until: datetime) -> frozenset[TaskId]:
+        """Extend leases, and check that it concerns only those of the holders, and that stale holders are informed."""
         before = {attempt.task_id: self.task(attempt.task_id) for attempt in held}
-
-        async def extend() -> frozenset[TaskId]:
-            lost = await self.memory.extend_leases(held, until=until)
-            for attempt in held:
-                stored = before[attempt.task_id]
-                holds = stored is not None and stored.attempt is not None and stored.attempt.number == attempt.fence
-                if not holds and (attempt.task_id not in lost or self.task(attempt.task_id) != stored):
-                    self.violations.append(
-                        f"fence: attempt {attempt.fence} of {attempt.task_id} extended its lease after it lost it"
-                    )
-            return lost
-
-        return extend()
+        lost = await self.memory.extend_leases(held, until=until)
+        for task_id, task in before.items():
+            fences = [attempt.fence for attempt in held if attempt.task_id == task_id]
+            current = None if task is None or task.attempt is None else task.attempt.number
+            stale = [fence for fence in fences if fence != current]
+            # A process may hold a task twice: in an attempt that has lost it, and in the next one.
+            if stale and (task_id not in lost or (current not in fences and self.task(task_id) != task)):
+                self.violations.append(f"fence: attempts {stale} of {task_id} extended a lease after they lost it")
+        return lost
 
     def _reply(self, handle: "DiskHandle", reply: "asyncio.Future[T]", result: Any, error: Exception | None) -> None:
         def settle() -> None:

@@ -16,7 +16,7 @@ SEEDS = 120
 # the bug breaks.
 FOUND_BY = {
     "fence": (35, "one truth: attempt 2 of"),
-    "lease": (35, "fence: attempt 1 of"),
+    "lease": (35, "fence: attempts [1] of"),
     "answer": (0, "does not end"),
     "child": (1, "does not end"),
     "expiry": (28, "a waiter learns"),
