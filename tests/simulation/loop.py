@@ -60,6 +60,7 @@ class SimulatedTask(asyncio.Task[Any]):
     """A background task whose place in a set is the same in every run."""
 
     serial = 0
+    lane: Lane
 
     def __hash__(self) -> int:
         return self.serial
@@ -132,6 +133,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def create_task(self, coro: Any, **options: Any) -> "asyncio.Task[Any]":
         task = SimulatedTask(coro, loop=self, **options)
         task.serial = self._count = self._count + 1
+        task.lane = (options.get("context") or contextvars.copy_context()).get(LANE, self._current)
         # Held until the end: a coroutine that is collected would run its cleanup.
         self._tasks.append(task)
         if len(self._tasks) > self._max_tasks:
@@ -165,6 +167,10 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self.call_exception_handler(context)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
+        task = context.get("future")
+        if isinstance(task, SimulatedTask) and task.lane.is_dead:
+            # No code was left to receive it.
+            return
         self.errors.append(f"{context.get('message')}: {context.get('exception')!r}")
 
     # Running.

@@ -41,6 +41,18 @@ async def test_a_later_attempt_sees_the_variables_of_an_earlier_one(harness: Eng
         assert await harness.result_of("count") == {"seen": [1, 2, 3]}
 
 
+async def test_branches_do_not_overwrite_each_others_variables(harness: EngineHarness) -> None:
+    @harness.toolbox.tool(retry=AT_ONCE)
+    async def branch(task: TaskContext) -> dict[str, Any]:
+        if task.attempt == 1:
+            await asyncio.gather(*(task.variables.set(name, name) for name in "abc"), task.variables.remove("c"))
+            raise ConnectionError
+        return dict(task.variables)
+
+    async with harness.running():
+        assert await harness.result_of("branch") == {"a": "a", "b": "b"}
+
+
 async def test_a_plain_body_has_variables_too(harness: EngineHarness) -> None:
     @harness.toolbox.tool(retry=AT_ONCE)
     def count(task: SyncTaskContext) -> list[Any]:

@@ -120,11 +120,18 @@ class StoredValues(Mapping[str, Json]):
 class Variables(StoredValues):
     """The variables of a task."""
 
+    def __init__(self, values: Mapping[str, Json], api: TaskApi) -> None:
+        super().__init__(values, api)
+        # Each write stores the whole map, so concurrent branches would overwrite each other's variables.
+        self._writing = asyncio.Lock()
+
     async def set(self, name: str, value: Json) -> None:
-        await self._replace({**self._values, name: value})
+        async with self._writing:
+            await self._replace({**self._values, name: value})
 
     async def remove(self, name: str) -> None:
-        await self._replace({key: value for key, value in self._values.items() if key != name})
+        async with self._writing:
+            await self._replace({key: value for key, value in self._values.items() if key != name})
 
 
 class Child:
