@@ -17,6 +17,7 @@ from raincheck.core.values import Json, encode
 from raincheck.wire import v2025
 from raincheck.wire.errors import error_of, is_protocol_error
 from raincheck.wire.fields import (
+    INPUT_META_KEY,
     LARGEST_INTEGER,
     as_object,
     clamp_positive,
@@ -25,7 +26,7 @@ from raincheck.wire.fields import (
     request_of,
     to_milliseconds,
 )
-from raincheck.wire.results import INPUT_META_KEY, tool_result
+from raincheck.wire.results import tool_result
 from tests.support.schemas import validate
 from tests.support.wire.snapshots import (
     MESSAGES,

@@ -34,7 +34,7 @@ from raincheck.client.session import ServerLink
 from raincheck.client.tracker import TaskProgress, TaskTracker, has_callback, wrap_callbacks
 from raincheck.clock import Clock, SystemClock
 from raincheck.errors import ConfigurationError
-from raincheck.wire.results import IDEMPOTENCY_META_KEY
+from raincheck.wire.fields import IDEMPOTENCY_META_KEY
 
 ServerTarget: TypeAlias = str | StdioServerParameters | Transport | Server[Any] | MCPServer
 """What the SDK's client can connect to."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, get_args
 
 from raincheck.errors import ConfigurationError, InvalidValue
-from raincheck.stores.queries import load_queries
+from raincheck.sql_files import load_queries
 from raincheck.tracebacks import text_logger
 
 ProtocolName = Literal["2026-07-28", "2025-11-25", "plain"]

@@ -24,8 +24,7 @@ from raincheck.client.inputs import PendingInputs2025, PendingInputs2026, Questi
 from raincheck.client.saved_calls import TaskRef
 from raincheck.clock import Clock
 from raincheck.core.lifecycle import Status
-from raincheck.wire.fields import as_object
-from raincheck.wire.results import INPUT_META_KEY, RELATED_TASK
+from raincheck.wire.fields import INPUT_META_KEY, RELATED_TASK, as_object
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ from raincheck.dispatchers.procrastinate.jobs import JOB_NAME
 from raincheck.dispatchers.procrastinate.schema import is_migrated
 from raincheck.operations.describe import printable
 from raincheck.operations.health import MAX_CLOCK_SKEW, HealthFinding
+from raincheck.sql_files import load_queries
 from raincheck.stores.postgres.address import DatabaseTarget
 from raincheck.stores.postgres.connection import open_connection
 from raincheck.stores.postgres.migrate import newest_version, schema_version
 from raincheck.stores.postgres.rows import Connection
-from raincheck.stores.queries import load_queries
 from raincheck.wire.fallback_text import format_duration
 
 QUERIES = load_queries(files("raincheck.operations") / "database_health.sql")

@@ -40,8 +40,7 @@ from raincheck.server.sdk_compat import AnyContext, connection_of, fields_of, is
 from raincheck.server.tools.registry import ToolRegistry
 from raincheck.server.v2025.notifications import StatusNotifier
 from raincheck.wire import v2025
-from raincheck.wire.fields import LARGEST_INTEGER
-from raincheck.wire.results import SUPPORTS_KEYS_META_KEY
+from raincheck.wire.fields import LARGEST_INTEGER, SUPPORTS_KEYS_META_KEY
 
 HANDOFF_KEY = "raincheck/handed-out"
 """Key that marks the empty result which stands for a task."""

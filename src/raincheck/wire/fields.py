@@ -13,6 +13,18 @@ from raincheck.core.records import InputKind, InputRequest, Task, View
 from raincheck.core.values import Json, decode
 from raincheck.errors import CancelRefused
 
+RELATED_TASK = "io.modelcontextprotocol/related-task"
+"""The `_meta` key that names the task a message belongs to. A result inside its own task must not have it."""
+
+INPUT_META_KEY = "raincheck/input-key"
+"""The `_meta` key under which a 2025-11-25 input request carries its key. A repeated request has the same key."""
+
+IDEMPOTENCY_META_KEY = "raincheck/idempotency-key"
+"""The `_meta` key for the idempotency key of a call. The server runs calls with the same key only once."""
+
+SUPPORTS_KEYS_META_KEY = "raincheck/takes-keys"
+"""The `_meta` key that asks, in `tools/list`, which tools accept this caller's keys, and that marks such a tool."""
+
 STATE_META_KEY = "raincheck/state"
 """The `_meta` key of every message about a workflow instance. Its value is the name of the instance's state."""
 

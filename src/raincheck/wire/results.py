@@ -9,6 +9,7 @@ from typing import TypeAlias, TypeGuard
 
 from raincheck.core.records import Task
 from raincheck.core.values import Json
+from raincheck.wire.fields import RELATED_TASK
 
 Rule: TypeAlias = Callable[[Json], bool]
 
@@ -98,18 +99,6 @@ def _is_block(block: Json) -> bool:
 
 is_content = _list_of(_is_block)
 """The rule for a list of content blocks of known types with valid fields."""
-
-RELATED_TASK = "io.modelcontextprotocol/related-task"
-"""The `_meta` key that names the task a message belongs to. A result inside its own task must not have it."""
-
-INPUT_META_KEY = "raincheck/input-key"
-"""The `_meta` key under which a 2025-11-25 input request carries its key. A repeated request has the same key."""
-
-IDEMPOTENCY_META_KEY = "raincheck/idempotency-key"
-"""The `_meta` key for the idempotency key of a call. The server runs calls with the same key only once."""
-
-SUPPORTS_KEYS_META_KEY = "raincheck/takes-keys"
-"""The `_meta` key that asks, in `tools/list`, which tools accept this caller's keys, and that marks such a tool."""
 
 RESULT_FIELDS = frozenset({"content", "structuredContent", "isError", "resultType", "_meta"})
 """The fields that a tool result may have."""

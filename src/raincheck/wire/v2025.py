@@ -15,6 +15,8 @@ from raincheck.core.values import Json
 from raincheck.wire import v2025_types as shapes
 from raincheck.wire.errors import CANCELLED, error_of
 from raincheck.wire.fields import (
+    INPUT_META_KEY,
+    RELATED_TASK,
     CallerRequest,
     as_object,
     clamp_positive,
@@ -23,7 +25,6 @@ from raincheck.wire.fields import (
     state_meta,
     to_milliseconds,
 )
-from raincheck.wire.results import INPUT_META_KEY, RELATED_TASK
 
 VERSION = "2025-11-25"
 

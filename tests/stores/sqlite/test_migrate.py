@@ -12,8 +12,8 @@ import pytest
 from raincheck.core.owner import Owner
 from raincheck.core.records import TaskId
 from raincheck.errors import SchemaMismatch
+from raincheck.sql_files import Migration
 from raincheck.stores.memory import MemoryStore
-from raincheck.stores.queries import Migration
 from raincheck.stores.sqlite import SqliteStore
 from raincheck.stores.sqlite.connection import connect, prepare_file
 from raincheck.stores.sqlite.migrate import shipped_migrations, split_statements
@@ -124,7 +124,7 @@ MIGRATE = """
 import sys
 from pathlib import Path
 from raincheck.stores.sqlite.connection import connect, prepare_file
-from raincheck.stores.queries import Migration
+from raincheck.sql_files import Migration
 from raincheck.stores.sqlite.migrate import shipped_migrations
 
 version = shipped_migrations()[-1].version + 1

@@ -26,8 +26,7 @@ from raincheck.client.tracker import TaskProgress, TrackedTask, Update
 from raincheck.core.lifecycle import Status
 from raincheck.errors import CancelRefused, TaskNotFound
 from raincheck.wire.fallback_text import TASK_META_KEY, TOOLS_META_KEY
-from raincheck.wire.fields import LARGEST_INTEGER, as_object
-from raincheck.wire.results import SUPPORTS_KEYS_META_KEY
+from raincheck.wire.fields import LARGEST_INTEGER, SUPPORTS_KEYS_META_KEY, as_object
 
 
 def is_number(value: object) -> TypeGuard[float]:

@@ -20,7 +20,7 @@ from raincheck.core.values import Json
 from raincheck.engine.settings import MAX_TIMEOUT, check_seconds
 from raincheck.engine.tool import ToolSettings
 from raincheck.errors import ConfigurationError, InvalidValue
-from raincheck.wire.results import IDEMPOTENCY_META_KEY
+from raincheck.wire.fields import IDEMPOTENCY_META_KEY
 
 ARGUMENTS_KEY_PREFIX = "the same call as "
 """Prefix of the keys that are derived from arguments."""

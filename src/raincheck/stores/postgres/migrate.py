@@ -7,10 +7,10 @@ from typing import Any, cast
 from psycopg.sql import SQL, Identifier
 
 from raincheck.errors import NotAStore, SchemaMismatch, StoreReadOnly
+from raincheck.sql_files import load_migrations
 from raincheck.stores.dispatcher import JobQueue
 from raincheck.stores.postgres.address import DatabaseTarget
 from raincheck.stores.postgres.rows import Connection
-from raincheck.stores.queries import load_migrations
 
 LOCK = 0x7261696E
 """The advisory lock held during any migration in a database: "rain" in ASCII."""

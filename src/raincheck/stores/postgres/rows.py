@@ -15,8 +15,8 @@ from raincheck.core.change import Change, Creation
 from raincheck.core.effects import enters_queue
 from raincheck.core.lifecycle import Phase
 from raincheck.core.records import HistoryEntry, Task, Tool
+from raincheck.sql_files import load_queries
 from raincheck.stores import sql
-from raincheck.stores.queries import load_queries
 from raincheck.stores.sql_store import Plan, Statement
 
 QUERIES = load_queries(files("raincheck.stores.postgres") / "queries.sql")

@@ -23,7 +23,7 @@ from raincheck.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from raincheck.stores.queries import Migration
+from raincheck.sql_files import Migration
 from raincheck.stores.sqlite.migrate import migrate, schema_version
 from raincheck.stores.url import Synchronous
 

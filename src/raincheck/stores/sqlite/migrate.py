@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from raincheck.errors import NotAStore, SchemaMismatch
-from raincheck.stores.queries import Migration, load_migrations
+from raincheck.sql_files import Migration, load_migrations
 
 APPLICATION_ID = 0x7261696E
 """Marks a SQLite file as a store of raincheck: "rain" in ASCII."""

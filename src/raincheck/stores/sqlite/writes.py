@@ -18,8 +18,8 @@ from raincheck.core.policies import Quota
 from raincheck.core.records import Task, TaskId, Tool
 from raincheck.core.values import Payload
 from raincheck.errors import AlreadyRecorded, StaleChange
+from raincheck.sql_files import load_queries
 from raincheck.stores import sql
-from raincheck.stores.queries import load_queries
 from raincheck.stores.requests import (
     DUE_LIMIT,
     ClaimRequest,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from raincheck.errors import ConfigurationError
-from raincheck.stores.queries import load_queries
+from raincheck.sql_files import load_queries
 from raincheck.stores.sqlite.writes import QUERIES
 
 
