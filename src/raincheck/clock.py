@@ -69,19 +69,21 @@ class SystemClock:
 
 
 CLOCK_STEP = timedelta(seconds=1)
-"""A difference between this machine's clock and the time that has passed, from which on the clock was set."""
+"""A clock that differs by more than this from the time that has passed was set forward or back."""
 
 
 class SteadyClock(SystemClock):
     """A clock that never runs backwards, for a store whose leases and sleeps are moments of this machine's clock.
 
     If the machine's clock is set back, this one continues from where it was and stays ahead, until the machine's clock
-    is set forward again. A store calls `continue_from` when it is opened, so that a restart changes nothing.
+    is set forward again. A store calls `continue_from` when it is opened and at each sweep, so that its processes agree
+    and a restart changes nothing.
     """
 
     def __init__(self, read: Callable[[], datetime] | None = None) -> None:
         self._read = read or partial(datetime.now, UTC)
-        self._ahead = timedelta(0)
+        self.ahead = timedelta(0)
+        """How far it is ahead of the machine's clock."""
         self._last_read = self._read(), self.monotonic()
         self._latest = self._last_read[0]
         self._lock = threading.Lock()
@@ -93,17 +95,17 @@ class SteadyClock(SystemClock):
             self._last_read = time, elapsed
             set_back = timedelta(seconds=elapsed - last_elapsed) - (time - last_time)
             if abs(set_back) > CLOCK_STEP:
-                self._ahead = max(self._ahead + set_back, timedelta(0))
-            self._latest = max(self._latest, time + self._ahead)
+                self.ahead = max(self.ahead + set_back, timedelta(0))
+            self._latest = max(self._latest, time + self.ahead)
             return self._latest
 
-    def continue_from(self, moment: datetime) -> timedelta:
-        """Run ahead of the machine's clock if this moment has passed already. Return by how much."""
-        behind = moment - self.now()
-        if behind > CLOCK_STEP:
-            with self._lock:
-                self._ahead += behind
-        return self._ahead
+    def continue_from(self, moment: datetime) -> None:
+        """Continue from this moment if it is later, since it has passed for another process."""
+        self.now()
+        with self._lock:
+            behind = moment - self._latest
+            if behind > CLOCK_STEP:
+                self.ahead += behind
 
 
 class StoreClock(SystemClock):

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from raincheck import ConfigurationError
 from raincheck.cli.remote.target import unix_client
 from raincheck.client import ResponseTooLarge, SavedCalls, TaskClient
-from raincheck.client.response_limit import MAX_RESPONSE_BYTES, response_limiter
+from raincheck.client.connection import MAX_RESPONSE_BYTES, response_limiter
 from tests.support.http_server import running_app
 from tests.support.server.example import ExampleServer
 from tests.support.server.unix.transports import short_folder

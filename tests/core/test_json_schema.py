@@ -74,7 +74,7 @@ def test_errors_of_additional_properties_name_them_and_the_patterns() -> None:
 @pytest.mark.parametrize("place", ["pattern", "patternProperties"])
 def test_a_pattern_that_cannot_be_matched_in_linear_time_is_refused(pattern: str, place: str) -> None:
     schema: dict[str, Any] = {place: pattern if place == "pattern" else {pattern: {}}}
-    with pytest.raises(InvalidSchema, match=r"can't be used|not a 'regex'"):
+    with pytest.raises(InvalidSchema, match="can't be used"):
         check_schema({"properties": {"a": {"anyOf": [schema]}}})
     # Also where no check looks: a place that only a reference reaches.
     with pytest.raises(InvalidSchema, match="can't be used"):
@@ -116,3 +116,39 @@ def test_items_are_equal_as_in_json_schema(items: list[Any], is_unique: bool) ->
 def test_a_schema_of_an_unknown_dialect_is_read_as_one_of_the_default() -> None:
     with pytest.raises(InvalidSchema, match="can't be used"):
         check_schema({"$schema": "urn:example:dialect", "properties": {"a": {"pattern": "(?=a)b"}}})
+
+
+@pytest.mark.parametrize("dialect", [DIALECT, DRAFT_7])
+def test_patterns_take_linear_time_in_subschemas_that_declare_a_dialect(dialect: str) -> None:
+    pattern = {"pattern": "^(a+)+$"}
+    bomb = "a" * 50 + "!"
+    for schema, value in (
+        ({"$schema": dialect, "properties": {"child": {"$ref": "#"}, "name": pattern}}, {"child": {"name": bomb}}),
+        ({"properties": {"name": {"$schema": dialect, **pattern}}}, {"name": bomb}),
+    ):
+        check_schema(schema)
+        assert len(list(SchemaValidator(schema).errors(value))) == 1
+
+
+def test_a_value_with_many_levels_of_alternatives_is_an_error_and_takes_no_exponential_time() -> None:
+    levels = [{"type": "object", "properties": {"op": {"const": op}, "left": {"$ref": "#"}}} for op in ("and", "or")]
+    validator = SchemaValidator({"oneOf": [*levels, {"type": "null"}]})
+    value: Any = None
+    for _ in range(5):
+        value = {"op": "or", "left": value}
+    assert not list(validator.errors(value))
+    for _ in range(30):
+        value = {"op": "or", "left": value}
+    (error,) = validator.errors(value)
+    assert "too many levels for the alternatives" in error.message
+
+
+@pytest.mark.parametrize("schema", [{"$schema": 5}, {"$schema": []}, {"pattern": "(" * 2_000 + ")" * 2_000}])
+def test_what_is_no_schema_at_all_is_refused_as_one(schema: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSchema):
+        check_schema(schema)
+
+
+def test_a_number_that_is_too_large_is_an_error_of_the_value() -> None:
+    (error,) = SchemaValidator({"multipleOf": 0.5}).errors(10**400)
+    assert error.message == "it has a number that is too large"

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any
 from unittest import mock
 
 from raincheck.core import change, decide, effects, lifecycle
@@ -79,13 +78,12 @@ def _missed_child() -> Patches:
 
 def _silent_expiry() -> Patches:
     """Expiry does not wake waiters: the store publishes no change for it."""
-    changed: Any = IndexedDocuments.changed
+    is_changed: Callable[[IndexedDocuments, TaskId], bool] = getattr(IndexedDocuments, "_is_changed")  # noqa: B009 - it is private
 
-    def buggy(documents: IndexedDocuments) -> list[TaskId]:
-        ids: Iterable[TaskId] = changed.fget(documents)
-        return [task_id for task_id in ids if not _has_expired(documents.get(task_id))]
+    def buggy(documents: IndexedDocuments, task_id: TaskId) -> bool:
+        return is_changed(documents, task_id) and not _has_expired(documents.data.get(task_id))
 
-    yield IndexedDocuments, "changed", property(buggy)
+    yield IndexedDocuments, "_is_changed", buggy
 
 
 def _has_expired(document: TaskDocument | None) -> bool:

@@ -23,12 +23,17 @@ from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import MCPServer
 from mcp_types import CallToolResult, DiscoverResult, Implementation, LoggingLevel, SamplingCapability
 
-from raincheck.client.connection import NoResponse, ServerConnection, http_transport
+from raincheck.client.connection import (
+    MAX_RESPONSE_BYTES,
+    NoResponse,
+    ServerConnection,
+    check_max_response_bytes,
+    http_transport,
+)
 from raincheck.client.errors import CallLost
 from raincheck.client.handle import Handle
 from raincheck.client.protocols.base import CallRequest
 from raincheck.client.protocols.v2026 import TasksExtension
-from raincheck.client.response_limit import MAX_RESPONSE_BYTES, check_max_response_bytes
 from raincheck.client.saved_calls import SavedCalls, TaskRef
 from raincheck.client.session import ServerLink
 from raincheck.client.tracker import TaskProgress, TaskTracker, has_callback, wrap_callbacks

@@ -12,9 +12,10 @@ from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TypeVar, cast
 
 import anyio
+import httpx2
 from mcp.client import Client
 from mcp.client._transport import TransportStreams
 from mcp.client.streamable_http import streamable_http_client
@@ -24,14 +25,15 @@ from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST, METHOD
 
 from raincheck._async import timeout_after
 from raincheck.client.errors import RequestRefused, ResponseTooLarge, ServerUnreachable
-from raincheck.client.response_limit import MAX_RESPONSE_BYTES, response_limiter
 from raincheck.clock import Clock
 from raincheck.core.policies import backoff_seconds
 from raincheck.errors import ConfigurationError, RaincheckError
 from raincheck.wire import errors
 
-if TYPE_CHECKING:
-    import httpx2
+MAX_RESPONSE_BYTES = 64 * 2**20
+"""The default limit: 64 MiB. Reading, parsing and printing a response takes about five times its size in memory."""
+
+EVENT_STREAM = "text/event-stream"
 
 
 @dataclass(slots=True)
@@ -414,3 +416,71 @@ def _retry_wait(error: Exception) -> float:
     if error.status != TOO_MANY_REQUESTS:
         raise error
     return error.retry_after or 0.0
+
+
+def check_max_response_bytes(max_bytes: int) -> int:
+    """Return a limit that is valid.
+
+    Raises:
+        ConfigurationError: it allows no response.
+    """
+    if max_bytes < 1:
+        raise ConfigurationError(f"max_response_bytes is {max_bytes}, which allows no response: set it to at least 1")
+    return max_bytes
+
+
+class _BodyTooLarge(httpx2.StreamError):
+    """A body exceeds the limit. The SDK ends the request with an error if a body raises this class."""
+
+
+class _LimitedBody(httpx2.AsyncByteStream):
+    """The decoded body of a response, up to the limit."""
+
+    def __init__(
+        self, response: httpx2.Response, max_bytes: int, on_too_large: Callable[[ResponseTooLarge], None]
+    ) -> None:
+        self._body = response.stream
+        self._declared = _content_length(response)
+        # Decodes the body, however little of it was sent compressed.
+        self._decoded = httpx2.Response(response.status_code, headers=response.headers, stream=self._body)
+        self._max_bytes = max_bytes
+        self._on_too_large = on_too_large
+
+    async def __aiter__(self) -> AsyncGenerator[bytes]:
+        if self._declared is not None and self._declared > self._max_bytes:
+            raise self._error(self._declared)
+        size = 0
+        async for chunk in self._decoded.aiter_bytes():
+            size += len(chunk)
+            if size > self._max_bytes:
+                raise self._error(None)
+            yield chunk
+
+    def _error(self, size: int | None) -> _BodyTooLarge:
+        error = ResponseTooLarge(size, self._max_bytes)
+        self._on_too_large(error)
+        return _BodyTooLarge(str(error))
+
+    async def aclose(self) -> None:
+        if isinstance(self._body, httpx2.AsyncByteStream):
+            await self._body.aclose()
+
+
+def response_limiter(
+    max_bytes: int, on_too_large: Callable[[ResponseTooLarge], None]
+) -> Callable[[httpx2.Response], Awaitable[None]]:
+    """Return a response hook that limits each body. Events of a stream are limited by the SDK's transport."""
+
+    async def limit(response: httpx2.Response) -> None:
+        if not response.headers.get("content-type", "").lower().startswith(EVENT_STREAM):
+            response.stream = _LimitedBody(response, max_bytes, on_too_large)
+            response.headers.pop("content-encoding", None)
+
+    return limit
+
+
+def _content_length(response: httpx2.Response) -> int | None:
+    """Return the size that the server declares for a body that is not compressed."""
+    declared = response.headers.get("content-length", "")
+    is_plain = "content-encoding" not in response.headers
+    return int(declared) if is_plain and declared.isascii() and declared.isdigit() else None

@@ -1,8 +1,9 @@
-"""Validate values against JSON Schemas, in a time that grows no faster than the value.
+"""Validate values against JSON Schemas, in bounded time.
 
 Callers choose the values, and other servers choose schemas, so neither may stop the program. Patterns are matched by
-the engine of `pydantic`, which takes linear time and so has no look-around and no back-references. No schema makes the
-program fetch anything: only references within the schema are resolved.
+the engine of `pydantic`, which takes linear time and so has no look-around and no back-references. A schema with
+alternatives that refer to themselves can still take exponential time, so a value may be compared only with so many
+subschemas. No schema makes the program fetch anything: only references within the schema are resolved.
 
 `jsonschema` is imported on first use, which takes a tenth of a second, since most programs never need it.
 """
@@ -10,6 +11,7 @@ program fetch anything: only references within the schema are resolved.
 # ruff: noqa: ANN401 - the stubs of jsonschema and pydantic leave types open
 
 from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -41,9 +43,16 @@ def check_schema(schema: Schema, *, dialect: str | None = None) -> None:
     from jsonschema.exceptions import SchemaError
 
     try:
-        _validator_class(schema if dialect is None else {"$schema": dialect}).check_schema(schema)
+        # Without a check of formats: patterns are compiled below.
+        _validator_class(schema if dialect is None else {"$schema": dialect}).check_schema(schema, format_checker=None)
+        _check_subschemas(schema)
     except SchemaError as error:
         raise InvalidSchema(error.message, tuple(error.absolute_path)) from error
+    except (AttributeError, TypeError, ValueError, RecursionError) as error:
+        raise InvalidSchema(f"it is not a schema: {type(error).__name__}") from error
+
+
+def _check_subschemas(schema: Schema) -> None:
     subschemas = list(_subschemas(schema))
     documents = {str(subschema.get("$id")) for subschema in subschemas}
     for subschema in subschemas:
@@ -71,17 +80,47 @@ class SchemaValidator:
         self._validator = _validator_class(schema)(schema, registry=Registry[Any]())
 
     def errors(self, value: object) -> Errors:
-        """Yield the errors of a value.
+        """Return the errors of a value.
 
         Raises:
             InvalidSchema: the schema has a reference that can't be resolved, or refers to itself without end.
         """
+        from jsonschema import ValidationError
         from referencing.exceptions import Unresolvable
 
+        token = _comparisons_left.set(iter(range(_max_comparisons(value))))
         try:
-            yield from self._validator.iter_errors(value)
-        except (Unresolvable, RecursionError) as error:
+            errors = list(self._validator.iter_errors(value))
+        except _TooManyComparisons:
+            errors = [ValidationError("it has too many levels for the alternatives in its schema")]
+        except OverflowError:
+            errors = [ValidationError("it has a number that is too large")]
+        except (Unresolvable, AttributeError, TypeError, RecursionError) as error:
             raise InvalidSchema(str(error)) from error
+        finally:
+            _comparisons_left.reset(token)
+        return iter(errors)
+
+
+MIN_COMPARISONS = 20_000
+COMPARISONS_PER_ITEM = 50
+"""How often a value may be compared with a subschema: this often for each item in it, and at least so often."""
+
+_comparisons_left: ContextVar[Iterator[int]] = ContextVar("raincheck_schema_comparisons_left")
+
+
+class _TooManyComparisons(Exception):
+    """A value was compared with more subschemas than any reasonable schema needs."""
+
+
+def _max_comparisons(value: object) -> int:
+    items: list[Any] = [value]
+    for item in items:
+        if isinstance(item, Mapping):
+            items.extend(cast("Mapping[str, Any]", item).values())
+        elif isinstance(item, list):
+            items.extend(cast("list[Any]", item))
+    return MIN_COMPARISONS + COMPARISONS_PER_ITEM * len(items)
 
 
 def _validator_class(schema: Schema) -> Any:
@@ -102,7 +141,22 @@ def _in_linear_time(dialect: Any) -> Any:
         "additionalProperties": _check_additional_properties,
         "uniqueItems": _check_unique_items,
     }
-    return cast("Any", validators).extend(dialect, keywords)
+    extended = cast("Any", validators).extend(dialect, keywords)
+    evolve = extended.evolve
+
+    def evolve_in_linear_time(validator: Any, **changes: Any) -> Any:
+        """Return the validator of a subschema, which `jsonschema` asks for with each comparison."""
+        if next(_comparisons_left.get(), None) is None:
+            raise _TooManyComparisons
+        schema = changes.get("schema", validator.schema)
+        if isinstance(schema, Mapping) and "$schema" in schema:
+            # `jsonschema` would continue with its own validator of that dialect.
+            schema = cast("Schema", schema)
+            changes["schema"] = {name: value for name, value in schema.items() if name != "$schema"}
+        return evolve(validator, **changes)
+
+    extended.evolve = evolve_in_linear_time
+    return extended
 
 
 @lru_cache(maxsize=512)
@@ -181,7 +235,7 @@ def _check_unique_items(validator: Any, is_unique: Any, value: Any, _: Schema) -
 def _hashable(value: Any) -> object:
     """Return objects that are equal for values that JSON Schema considers equal: 1 and 1.0, but not 1 and true."""
     if isinstance(value, bool):
-        return "bool", value
+        return _hashable, value
     if isinstance(value, list):
         return tuple(map(_hashable, cast("list[Any]", value)))
     if isinstance(value, Mapping):

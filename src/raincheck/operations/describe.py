@@ -12,7 +12,6 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from raincheck.core.owner import Owner, OwnerKind
 from raincheck.core.records import Task, Tool
-from raincheck.stores.url import MemoryAddress, PostgresAddress, SqliteAddress
 from raincheck.wire.fallback_text import clip_text, format_duration
 
 if TYPE_CHECKING:
@@ -126,6 +125,7 @@ def find_database(url: str | os.PathLike[str] | None) -> "DatabaseTarget | None"
     """
     # Imported here: most callers describe tasks, and need no store.
     from raincheck.stores.factory import make_store, resolve_address
+    from raincheck.stores.url import PostgresAddress
 
     address = resolve_address(url)
     if not isinstance(address, PostgresAddress):
@@ -144,6 +144,7 @@ def describe_store(url: str | os.PathLike[str] | None) -> str:
         ConfigurationError: the URL is invalid.
     """
     from raincheck.stores.factory import resolve_address
+    from raincheck.stores.url import MemoryAddress, PostgresAddress, SqliteAddress
 
     address = resolve_address(url)
     match address:

@@ -23,7 +23,6 @@ from raincheck.wire.fields import (
     state_meta,
     to_milliseconds,
 )
-from raincheck.wire.results import tool_result
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 
@@ -67,6 +66,9 @@ def detailed_task(view: View, *, poll_ms: int) -> shapes.DetailedTask:
         case Status.INPUT_REQUIRED:
             return {**fields, "status": "input_required", "inputRequests": input_requests(view)}
         case Status.COMPLETED:
+            # Imported here, since clients import this module and never build a result.
+            from raincheck.wire.results import tool_result
+
             # The extension's examples omit `resultType`, but the result of a direct call has it.
             result = tool_result(task, outcome_of(view)) | {"resultType": "complete"}
             return {**fields, "status": "completed", "result": result}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from raincheck.clock import SteadyClock
+from raincheck.clock import CLOCK_STEP, SteadyClock
 from raincheck.core.lifecycle import Phase
 from raincheck.engine import Engine, Settings, TaskContext, Toolbox
 from raincheck.stores.sqlite import SqliteStore
@@ -100,3 +100,25 @@ async def test_a_task_resumes_after_its_lease_if_its_process_dies_and_the_clock_
         ended = await engine.wait(task.id)
     assert ended.outcome == b'"done by another process"'
     assert "tasks continue with a clock that is 3600 s ahead" in caplog.text
+
+
+async def test_processes_on_one_file_agree_on_the_time_after_the_clock_is_set_back(
+    machine: Machine, tmp_path: Path
+) -> None:
+    here, elsewhere = SqliteStore(tmp_path / "tasks.db"), SqliteStore(tmp_path / "tasks.db")
+    await here.open()
+    before = time_of(here)
+    machine.set_by = timedelta(hours=-1)
+    await elsewhere.open()
+    # Idle so far, so that the file knows nothing. Each sweeps.
+    for store in (here, elsewhere):
+        await store.list_overdue(now=time_of(store), limit=1)
+    assert time_of(elsewhere) >= before - CLOCK_STEP
+    assert abs(time_of(here) - time_of(elsewhere)) <= 2 * CLOCK_STEP
+    for store in (here, elsewhere):
+        await store.close()
+
+
+def time_of(store: SqliteStore) -> datetime:
+    assert store.capabilities.clock is not None
+    return store.capabilities.clock.now()

@@ -54,3 +54,11 @@ def no_json() -> object:
 
 def echo(value: Any) -> Any:
     return value
+
+
+async def leave() -> None:
+    raise SystemExit(0)
+
+
+def leave_in_a_thread() -> None:
+    raise SystemExit(0)

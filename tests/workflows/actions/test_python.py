@@ -34,6 +34,21 @@ async def test_any_other_error_is_reported_by_an_id_without_its_content(workflow
     assert "hunter2" not in message
 
 
+@pytest.mark.parametrize("function", ["leave", "leave_in_a_thread"])
+async def test_a_function_that_ends_its_program_ends_only_its_step(
+    workflow_harness: WorkflowHarness, function: str
+) -> None:
+    assert "it raised SystemExit: ask its operator" in await workflow_harness.failure(flow(function))
+
+
+async def test_a_file_does_not_take_the_place_of_an_installed_module(
+    workflow_harness: WorkflowHarness, tmp_path: Path
+) -> None:
+    write_module(tmp_path, "statistics.py", "raise RuntimeError('a caller wrote this')")
+    mean = "workflows: {flow: {steps: [{id: a, python: 'statistics:mean', with: {data: [1, 3]}}]}}"
+    assert await workflow_harness.run(mean) == 2
+
+
 async def test_a_result_that_is_not_json_is_an_error(workflow_harness: WorkflowHarness) -> None:
     assert "can't be written as JSON" in await workflow_harness.failure(flow("no_json"))
 

@@ -39,9 +39,8 @@ from raincheck.client import (
     record_http_status,
 )
 from raincheck.client.client import default_server_name
-from raincheck.client.connection import record_too_large
+from raincheck.client.connection import MAX_RESPONSE_BYTES, record_too_large, response_limiter
 from raincheck.client.errors import NO_SERVER
-from raincheck.client.response_limit import MAX_RESPONSE_BYTES, response_limiter
 from raincheck.operations.describe import MIN_SECRET_LENGTH, RedactedCommand, printable
 
 HINTS = {

@@ -133,6 +133,8 @@ class HttpTransport(Transport):
         """Receive the messages of a stream. Returns whether one was a response, and the event to resume after."""
         last = last or ServerSentEvent()
         answered = False
+        # Events are always UTF-8, whatever the header says.
+        response.encoding = "utf-8"
         async for event in EventSource(response, max_event_size=None):
             last = ServerSentEvent(id=event.id or last.id, retry=last.retry if event.retry is None else event.retry)
             if not event.data:

@@ -305,6 +305,9 @@ class RemoteTaskApi:
             # Cancelled by the waiter, for example after a timeout, and not by the task API, which has to be notified.
             if number in self._answers:
                 self._send(pack_frame({"cancel": encode(number)}))
+                if number not in self._pending_steps:
+                    # There may be no reply to a call that is cancelled before it runs. Only a step's reply matters.
+                    self._answers.pop(number, None)
             elif answer.done() and not answer.cancelled() and answer.exception() is None:
                 self._drop_orphaned_step(number, answer.result())
             raise

@@ -148,6 +148,7 @@ class SqliteStore(SqlStore):
         self._identity: FileIdentity | None = None
         self._live_counts = LiveCounts()
         self._clock = SteadyClock()
+        self._shared_ahead = self._clock.ahead
         self.capabilities = Capabilities(durable=True, shared=True, clock=self._clock)
 
     def __repr__(self) -> str:
@@ -185,15 +186,15 @@ class SqliteStore(SqlStore):
         await open_threads(reader, writer)
         self._writer, self._reader = writer, reader
         try:
-            ahead = self._clock.continue_from(to_datetime(await reader.submit(read_latest_time)))
+            await self._agree_on_time()
         except BaseException:
             await self._disconnect()
             raise
-        if ahead:
+        if self._clock.ahead:
             logger.warning(
                 "store %s: this machine's clock was set back: tasks continue with a clock that is %.0f s ahead of it",
                 path,
-                ahead.total_seconds(),
+                self._clock.ahead.total_seconds(),
             )
 
     async def _disconnect(self) -> None:
@@ -227,7 +228,16 @@ class SqliteStore(SqlStore):
     async def prune(self, *, now: datetime, limit: int, only: Sequence[TaskId] | None = None) -> tuple[TaskId, ...]:
         return await self._transact(partial(writes.prune, now=now, limit=limit, only=only))
 
+    async def _agree_on_time(self) -> None:
+        """Continue from the latest time in the file, and write it there once this process finds the clock set back."""
+        self._clock.continue_from(to_datetime(await self._require_open(self._reader).submit(read_latest_time)))
+        if self._clock.ahead > self._shared_ahead:
+            await self._transact(partial(writes.put_latest_time, now=self._clock.now()))
+        self._shared_ahead = self._clock.ahead
+
     async def list_overdue(self, *, now: datetime, limit: int) -> tuple[Task, ...]:
+        # Every sweep calls this.
+        await self._agree_on_time()
         return await self._read(partial(writes.list_overdue, now, limit))
 
     @contextmanager

@@ -295,10 +295,14 @@ def claim(tables: SqliteTables, request: ClaimRequest, now: datetime) -> tuple[T
     return tuple(change.after for change in started)
 
 
+def put_latest_time(tables: SqliteTables, now: datetime) -> None:
+    tables.fetch("put_latest_time", {"now": sql.to_micros(now)})
+
+
 def extend_leases(
     tables: SqliteTables, held: Sequence[HeldAttempt], until: datetime, now: datetime
 ) -> frozenset[TaskId]:
-    tables.fetch("put_latest_time", {"now": sql.to_micros(now)})
+    put_latest_time(tables, now)
     return frozenset(
         attempt.task_id
         for attempt in held

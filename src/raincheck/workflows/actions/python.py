@@ -28,7 +28,7 @@ logger = text_logger(__name__)
 
 
 def find_function(reference: str, folder: Path) -> Callable[..., Any]:
-    """Import the function at `module:function`: from this folder, from the current one, or from an installed module.
+    """Import the function at `module:function`: of an installed module, or of a file in this or the current folder.
 
     Raises:
         InvalidValue: there is no such function.
@@ -46,35 +46,33 @@ def find_function(reference: str, folder: Path) -> Callable[..., Any]:
 
 
 def _load_module(name: str, folder: Path) -> ModuleType:
-    """Load a module by its path, if it is in one of the folders, and import it otherwise.
+    """Import an installed module, or else load one of the folders by its path.
 
     The folders are not put on `sys.path`: a file that a step writes there must not be imported in the place of a
     module that a library looks for.
     """
-    for parent in (folder, Path.cwd()):
-        path = parent.joinpath(*name.split("."))
-        if not path.with_suffix(".py").is_file() and not (path / "__init__.py").is_file():
-            continue
-        if _is_importable(name.partition(".")[0], parent):
-            # The program has the folder on its path, and may have imported the module already.
-            break
-        # A package that consists of the folder, so that its modules can import each other relatively.
-        package = f"raincheck_workflow_files_{hashlib.sha256(os.fsencode(parent)).hexdigest()[:12]}"
-        if package not in sys.modules:
-            sys.modules[package] = ModuleType(package)
-            sys.modules[package].__path__ = [str(parent)]
-        return import_module(f"{package}.{name}")
+    if not _is_installed(name):
+        for parent in (folder, Path.cwd()):
+            path = parent.joinpath(*name.split("."))
+            if path.with_suffix(".py").is_file() or (path / "__init__.py").is_file():
+                # A package that consists of the folder, so that its modules can import each other relatively.
+                package = f"raincheck_workflow_files_{hashlib.sha256(os.fsencode(parent)).hexdigest()[:12]}"
+                if package not in sys.modules:
+                    sys.modules[package] = ModuleType(package)
+                    sys.modules[package].__path__ = [str(parent)]
+                return import_module(f"{package}.{name}")
     return import_module(name)
 
 
-def _is_importable(name: str, folder: Path) -> bool:
-    """Return whether Python finds the module or package of this name in this folder by itself."""
-    with suppress(ValueError):
-        spec = find_spec(name)
-        found = [] if spec is None else [spec.origin, *(spec.submodule_search_locations or ())]
-        places = (folder / f"{name}.py", folder / name, folder / name / "__init__.py")
-        return any(Path(place).resolve() in places for place in found if place is not None)
-    return False
+def _is_installed(name: str) -> bool:
+    """Return whether Python finds a module of this name by itself. A file must not take its place."""
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
+    except ValueError:
+        # It is loaded, and does not say from where.
+        return True
 
 
 def _sibling_hint(error: ModuleNotFoundError, folder: Path) -> str:
@@ -114,8 +112,9 @@ class PythonAction(Action):
             return await self._call(arguments, call.task)
         except ToolError as error:
             raise ActionFailed("python", str(error)) from error
-        except Exception as error:
-            # The error may contain secrets, so the caller gets only an id. The log has the full error under that id.
+        except (Exception, SystemExit) as error:
+            # `SystemExit` must not end this program, either. The error may contain secrets, so the caller gets only an
+            # id. The log has the full error under that id.
             error_id = secrets.token_hex(4)
             logger.exception("step %s: %s (error %s)", call.name, self.label, error_id)
             message = f"it raised {type(error).__name__}: ask its operator about error {error_id}"

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, cast
 
 from raincheck.core.records import Step as Checkpoint
-from raincheck.core.values import Json, decode
+from raincheck.core.values import Json, clip, decode
 from raincheck.engine.execution.context import TaskContext
 from raincheck.engine.execution.workflow_context import WorkflowContext
 from raincheck.errors import ToolError
@@ -150,7 +150,8 @@ class PipelineRun:
                     return self._output()
                 except ExpressionFailed as error:
                     failing = OUTPUT
-                    message = f"the output can't be evaluated: {self._pipeline.permissions.redact(str(error))}"
+                    reason = self._pipeline.permissions.redact(str(error))
+                    message = clip(f"the output can't be evaluated: {reason}") or ""
             # Saved again, since a step may have ended while it was being stopped.
             failure = await self._save_failure(failing, message)
         else:
