@@ -13,6 +13,10 @@ from raincheck.core.commands import AttemptCommand, Complete, Park
 from raincheck.core.lifecycle import Event, Phase
 from raincheck.core.policies import Limits
 from raincheck.core.records import Lease, Task, TaskId
+from raincheck.core.values import Json
+from raincheck.engine.execution import context
+from raincheck.engine.execution.context import Variables
+from raincheck.stores import memory
 from raincheck.stores.documents import TaskDocument
 from raincheck.stores.memory import IndexedDocuments
 
@@ -76,18 +80,32 @@ def _missed_child() -> Patches:
     yield effects, "signal_parent", note_end
 
 
+class SilentDocuments(IndexedDocuments):
+    """Documents whose feeds learn of every change but an expiry."""
+
+    def _is_changed(self, task_id: TaskId) -> bool:
+        return super()._is_changed(task_id) and not _has_expired(self.get(task_id))
+
+
 def _silent_expiry() -> Patches:
     """Expiry does not wake waiters: the store publishes no change for it."""
-    is_changed: Callable[[IndexedDocuments, TaskId], bool] = getattr(IndexedDocuments, "_is_changed")  # noqa: B009 - it is private
-
-    def buggy(documents: IndexedDocuments, task_id: TaskId) -> bool:
-        return is_changed(documents, task_id) and not _has_expired(documents.data.get(task_id))
-
-    yield IndexedDocuments, "_is_changed", buggy
+    yield memory, "IndexedDocuments", SilentDocuments
 
 
 def _has_expired(document: TaskDocument | None) -> bool:
     return document is not None and document.history[-1].event is Event.EXPIRE
+
+
+class UnlockedVariables(Variables):
+    """Variables that branches may write at the same time."""
+
+    async def set(self, name: str, value: Json) -> None:
+        await self._replace({**self, name: value})
+
+
+def _lost_variables() -> Patches:
+    """Branches that set variables at the same time overwrite each other's."""
+    yield context, "Variables", UnlockedVariables
 
 
 BUGS: Mapping[str, Callable[[], Patches]] = {
@@ -96,6 +114,7 @@ BUGS: Mapping[str, Callable[[], Patches]] = {
     "answer": _silent_answer,
     "child": _missed_child,
     "expiry": _silent_expiry,
+    "variables": _lost_variables,
 }
 """The bugs by name."""
 

@@ -26,8 +26,8 @@ class Observations:
     """The first attempt to which a step returned, and what it returned."""
     answers: dict[TaskKey, Json] = field(default_factory=dict[TaskKey, Json])
     children: dict[TaskKey, Json] = field(default_factory=dict[TaskKey, Json])
-    variables: dict[TaskKey, tuple[int, str]] = field(default_factory=dict[TaskKey, tuple[int, str]])
-    """The latest attempt that set a variable, and its value."""
+    variables: dict[TaskKey, int] = field(default_factory=dict[TaskKey, int])
+    """The latest attempt that set a variable. The value is the attempt's number."""
     sleeps: dict[TaskKey, datetime] = field(default_factory=dict[TaskKey, datetime])
     clock_is_set: bool = False
     """Whether the machine's clock was set, so that sleeps can't be measured by it."""
@@ -81,10 +81,12 @@ class BodyRun:
             task_id == self.task_id and not lane.is_dead for (task_id, _), lane in self.all.running.items()
         ):
             self.all.violate("survives", f"{self.task_id} must not run twice, and runs in two attempts at once")
-        for (task_id, name), (attempt, value) in self.all.variables.items():
-            if task_id == self.task_id and attempt < self.attempt and variables.get(name) != value:
-                found = variables.get(name)
-                text = f"attempt {attempt} of {task_id} set {name} to {value}, and attempt {self.attempt} sees {found}"
+        for (task_id, name), attempt in self.all.variables.items():
+            found = variables.get(name)
+            # A later attempt may have stored its value without learning that it had.
+            is_lost = not isinstance(found, int) or found < attempt
+            if task_id == self.task_id and attempt < self.attempt and is_lost:
+                text = f"attempt {attempt} of {task_id} set {name}, and attempt {self.attempt} sees {found} there"
                 self.all.violate("survives", text)
 
     def step_started(self, name: str) -> str:
@@ -116,7 +118,7 @@ class BodyRun:
     def child_ended(self, child_id: str, result: Json) -> None:
         self.all.expect_same("one truth", self.all.children, (self.task_id, child_id), result)
 
-    def variable_set(self, name: str, value: str) -> None:
-        latest = self.all.variables.get((self.task_id, name))
-        if latest is None or latest[0] <= self.attempt:
-            self.all.variables[self.task_id, name] = self.attempt, value
+    def variable_set(self, name: str) -> None:
+        """Note that a variable was set to the attempt's number."""
+        key = self.task_id, name
+        self.all.variables[key] = max(self.attempt, self.all.variables.get(key, 0))

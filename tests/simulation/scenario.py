@@ -32,11 +32,11 @@ WEIGHTS = {
     "ask": 4,
     "child": 3,
     "orphan": 1,
-    "fail": 1,
+    "fail": 1.5,
     "refuse": 0.3,
-    "both": 1,
+    "both": 3,
     "report": 1,
-    "set": 1,
+    "set": 3,
     "then": 0.5,
 }
 
@@ -169,6 +169,5 @@ class PlanRunner:
         return [branch.result() for branch in branches]
 
     async def _set(self, name: str) -> None:
-        value = f"{self._task.attempt}"
-        await self._task.variables.set(name, value)
-        self._run.variable_set(name, value)
+        await self._task.variables.set(name, self._task.attempt)
+        self._run.variable_set(name)

@@ -16,10 +16,11 @@ SEEDS = 120
 # the bug breaks.
 FOUND_BY = {
     "fence": (35, "one truth: attempt 2 of"),
-    "lease": (35, "fence: attempts [1] of"),
+    "lease": (18, "extended a lease after"),
     "answer": (0, "does not end"),
-    "child": (1, "does not end"),
-    "expiry": (28, "a waiter learns"),
+    "child": (3, "does not end"),
+    "expiry": (8, "a waiter learns"),
+    "variables": (18, "sees None there"),
 }
 
 ROOT = Path(__file__).parents[2]

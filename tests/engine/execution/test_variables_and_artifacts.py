@@ -1,6 +1,7 @@
 """Variables are visible to later attempts, and artifacts to readers of the task."""
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -51,6 +52,19 @@ async def test_branches_do_not_overwrite_each_others_variables(harness: EngineHa
 
     async with harness.running():
         assert await harness.result_of("branch") == {"a": "a", "b": "b"}
+
+
+async def test_threads_of_a_plain_body_do_not_overwrite_each_others_variables(harness: EngineHarness) -> None:
+    @harness.toolbox.tool(retry=AT_ONCE)
+    def branch(task: SyncTaskContext) -> dict[str, Any]:
+        if task.attempt == 1:
+            with ThreadPoolExecutor() as threads:
+                assert list(threads.map(task.variables.set, "abc", "abc")) == [None] * 3
+            raise ConnectionError
+        return dict(task.variables)
+
+    async with harness.running():
+        assert await harness.result_of("branch") == {"a": "a", "b": "b", "c": "c"}
 
 
 async def test_a_plain_body_has_variables_too(harness: EngineHarness) -> None:

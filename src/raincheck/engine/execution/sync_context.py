@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import inspect
+import threading
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, ParamSpec, Self, TypeVar, overload
 
@@ -55,12 +56,16 @@ class SyncVariables(StoredValues):
     def __init__(self, values: Mapping[str, Json], api: TaskApi, wait: LoopCaller) -> None:
         super().__init__(values, api)
         self._wait = wait
+        # As in the other class, for threads that the body starts.
+        self._writing = threading.Lock()
 
     def set(self, name: str, value: Json) -> None:
-        self._wait(self._replace({**self._values, name: value}))
+        with self._writing:
+            self._wait(self._replace({**self._values, name: value}))
 
     def remove(self, name: str) -> None:
-        self._wait(self._replace({key: value for key, value in self._values.items() if key != name}))
+        with self._writing:
+            self._wait(self._replace({key: value for key, value in self._values.items() if key != name}))
 
 
 class SyncChild:
