@@ -281,7 +281,10 @@ def test_compensating_steps_are_not_part_of_the_order(workflow_harness: Workflow
             "allow.hosts.0: 'https://x/' is not valid",
         ),
         ("raincheck: 1\nworkflows: {a: {timeout: 0, steps: [{id: a, set: 1}]}}", "it must be at least 0.001, not 0"),
-        ("raincheck: 1\nworkflows: {a: {input: {x: {pattern: '('}}, steps: [{id: a, set: 1}]}}", "is not a 'regex'"),
+        (
+            "raincheck: 1\nworkflows: {a: {input: {x: {pattern: '('}}, steps: [{id: a, set: 1}]}}",
+            "the pattern '(' can't be used: unclosed group",
+        ),
         ("raincheck: 1\nworkflows: {a: {steps: [{id: a, set: 1, on_error: {compensate: a}}]}}", "can't undo itself"),
         ("[1, 2]", "a file must be a mapping"),
         ("raincheck: 1\nworkflows: [1]", "workflows: it must be a mapping, not a list"),
