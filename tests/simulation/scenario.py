@@ -46,7 +46,7 @@ def draw_plan(rng: random.Random, *, depth: int = 0, length: int = 5) -> Plan:
     kinds = [kind for kind in WEIGHTS if depth < 2 or kind not in ("child", "orphan", "both", "then")]
     chosen = rng.choices(kinds, [WEIGHTS[kind] for kind in kinds], k=rng.randrange(length))
     plan = [_draw_action(rng, kind, depth) for kind in chosen]
-    # Work after the last checkpoint: whoever resumes there completes the task next.
+    # Work after the last checkpoint: the attempt that resumes there completes the task next.
     return [*plan, ["work", rng.choice([0.0, 0.05, 1.0, 3.0])]] if rng.random() < 0.4 else plan
 
 

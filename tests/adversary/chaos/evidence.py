@@ -23,7 +23,7 @@ class Message:
 
 @dataclass(slots=True)
 class Exchange:
-    """A request and what came of it. All times are seconds since boot."""
+    """A request and its outcome. All times are seconds since boot."""
 
     sent_at: float
     owner: str

@@ -70,7 +70,7 @@ def ends_are_final(index: Index) -> Iterator[str]:
 
 
 def ends_come_with_their_outcome(index: Index) -> Iterator[str]:
-    """Nobody sees that a task has ended without seeing how."""
+    """Check that no caller sees the end of a task without its outcome."""
     for task_id, sightings in index.sightings.items():
         for each in sightings:
             is_complete = each.exchange.generation == "2026-07-28" and each.exchange.method != "tools/call"

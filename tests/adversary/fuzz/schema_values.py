@@ -1,4 +1,4 @@
-"""Values that fit the pinned schemas of the protocol: messages that nobody thought of."""
+"""Values that fit the pinned schemas of the protocol: messages that no author would write by hand."""
 
 import json
 from collections.abc import Mapping

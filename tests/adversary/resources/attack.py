@@ -23,7 +23,7 @@ PATIENCE = 300.0
 """Seconds after which a server counts as stopped. It closes what it has to close after 60 seconds at the latest."""
 
 MIN_ANSWERS = 3
-"""Requests of a caller that must be answered while an attack goes on."""
+"""Requests of a caller that must be answered during an attack."""
 
 SPARE_DESCRIPTORS = 24
 """Descriptors that a server may have opened for itself since its start: threads, files of the store."""

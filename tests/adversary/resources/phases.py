@@ -1,4 +1,4 @@
-"""Ways to use up a server. Each attacks until it is told to stop, and releases all that it holds."""
+"""Ways to use up a server. Each attacks until it is stopped, and then releases all that it holds."""
 
 import asyncio
 from collections import Counter
@@ -149,7 +149,7 @@ async def connection_storm(port: int, random: Random, stop: asyncio.Event) -> Co
 
 
 async def creation_flood(port: int, random: Random, stop: asyncio.Event) -> Counter[str]:
-    """Create tasks without end, as a caller that nobody knows."""
+    """Create tasks without end, as an unverified caller."""
     counts = Counter[str]()
 
     async def create() -> None:
